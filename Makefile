@@ -1,0 +1,55 @@
+# Every target sets up what it needs: .venv is made once, and refreshed when
+# pyproject.toml or constraints.txt change. ARGS="..." is passed on to demo, test, slow and bench.
+
+PYTHON ?= $(firstword $(foreach p,python3.11 python3,\
+  $(shell $(p) -c 'import sys; sys.version_info >= (3, 11) and print("$(p)")' 2>/dev/null)))
+BIN := .venv/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+# Data sets: where the environment says, else beside the checkout, else none.
+ifneq ($(wildcard ../shared/data),)
+export GEOSOFTMAX_DATA ?= $(abspath ../shared/data)
+endif
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test slow lint bench clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
+
+demo: .venv/.ready ## recover a noisy digit; prints the certificates, saves the picture
+	$(BIN)/geosoftmax demo $(ARGS)
+
+test: .venv/.ready ## the tests and the examples of the docstrings
+	$(BIN)/python -m pytest -m "not slow and not gpu" $(ARGS)
+
+slow: .venv/.ready ## the tests that take long
+	$(BIN)/python -m pytest -m "slow and not gpu" $(ARGS)
+
+lint: .venv/.ready ## ruff (lint and format) and pyright
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench: .venv/.ready-bench ## the benchmarks, side by side with the rivals
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean: ## remove all that make made
+	rm -rf .venv build dist docs/_build .pytest_cache .ruff_cache .hypothesis
+	find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp is touched after its last command has succeeded, so an interrupted set-up starts again.
+.venv/.made:
+	@test -n "$(PYTHON)" || { echo "geosoftmax needs Python 3.11 or later; set PYTHON=..." >&2; exit 1; }
+	@echo "making .venv; the first set-up takes some minutes"
+	$(PYTHON) -m venv --clear .venv
+	@touch $@
+
+.venv/.ready: pyproject.toml constraints.txt | .venv/.made
+	$(PIP_INSTALL) -e ".[dev,experiments]"
+	@touch $@
+
+.venv/.ready-bench: .venv/.ready
+	$(PIP_INSTALL) -e ".[bench]"
+	@touch $@

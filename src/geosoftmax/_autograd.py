@@ -1,0 +1,328 @@
+"""Derivatives, all of them, and nothing else.
+
+Three functions of the maths are given to autograd by their own rule; all others are plain torch on
+top of them. Each takes the value that a solver found, so that no rule solves (QP) twice:
+
+- `minimiser`: ``u(b, θ)`` of (QP). One solve on the support: ``K_SS du = db - dK u``.
+- `log_sum_exp`: ``∂/∂f = α``, ``∂/∂θ = -⟨u, ∂K u⟩ / Z``; no solve at all.
+- `scaling`: ``v(α, θ)`` with ``v · Kv = α``: ``(D_h + D_v K) dv = dα - v ∂K v``.
+
+``θ`` is the parameter of the cost. Rules are written with differentiable pieces, so that second
+derivatives follow. ``jvp`` rules live in subclasses because ``torch.compile`` refuses functions that
+have one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from geosoftmax import _ops
+from geosoftmax._validation import is_concrete
+from geosoftmax.costs.base import Cost
+from geosoftmax.solvers.sinkhorn import stochastic_solve
+
+#: Rounds of Chebyshev's method for a linear system of `scaling`, to float64 precision.
+ROUNDS = 22
+
+
+def signal_dims(cost: Cost) -> tuple[int, ...]:
+    """Return the dimensions that hold one sample."""
+    return tuple(range(-len(cost.shape), 0))
+
+
+def inner(x: Tensor, y: Tensor, cost: Cost, *, keepdim: bool = False) -> Tensor:
+    """Return ``⟨x, y⟩`` for each sample."""
+    return (x * y).sum(signal_dims(cost), keepdim=keepdim)
+
+
+def expand(per_sample: Tensor, cost: Cost) -> Tensor:
+    """Give a value per sample the dimensions of a signal."""
+    return per_sample[(..., *[None] * len(cost.shape))]
+
+
+# ------------------------------------------------------------------ public pieces
+
+
+def half_exponential(f: Tensor, cost: Cost) -> tuple[Tensor, Tensor]:
+    """Return ``b = exp((f - max f) / 2)`` and ``max f``."""
+    peak = f.detach().amax(signal_dims(cost), keepdim=True)
+    return torch.exp((f - peak) / 2), peak
+
+
+def minimiser(b: Tensor, u: Tensor, cost: Cost) -> Tensor:
+    """Return ``u`` as a function of ``b`` and of the parameter of the cost."""
+    return _rule(_Minimiser, _MinimiserForward).apply(b, cost.parameter, u, cost)
+
+
+def softmax(f: Tensor, u: Tensor, cost: Cost) -> Tensor:
+    """Return ``α = u b / ⟨b,u⟩``."""
+    b, _ = half_exponential(f, cost)
+    weighted = minimiser(b, u, cost) * b
+    return weighted / weighted.sum(signal_dims(cost), keepdim=True)
+
+
+def log_sum_exp(f: Tensor, u: Tensor, value: Tensor, cost: Cost) -> Tensor:
+    """Return the value as a function of ``f`` and of the parameter of the cost."""
+    return _rule(_LogSumExp, _LogSumExpForward).apply(f, cost.parameter, u, value, cost)
+
+
+def scaling(alpha: Tensor, v: Tensor, cost: Cost) -> Tensor:
+    """Return ``v`` as a function of ``α`` and of the parameter of the cost."""
+    return _rule(_Scaling, _ScalingForward).apply(alpha, cost.parameter, v, cost)
+
+
+def potential(alpha: Tensor, v: Tensor, cost: Cost) -> Tensor:
+    """Return ``f = 2 log(K v)``."""
+    return 2 * log_product(scaling(alpha, v, cost), cost)
+
+
+def negentropy(alpha: Tensor, v: Tensor, cost: Cost) -> Tensor:
+    """Return ``Ω(α)``, extended off the simplex so that its gradient is the potential."""
+    return _rule(_Negentropy, _NegentropyForward).apply(alpha, cost.parameter, v, cost)
+
+
+def log_product(v: Tensor, cost: Cost) -> Tensor:
+    """Return ``log(K v)``, in the log domain where the product underflows (without gradient there)."""
+    h = cost.matvec(v)
+    enough = h > _ops.tiny(h.dtype)
+    if is_concrete(h) and bool(enough.all()):
+        return torch.log(h)
+    positive = v.detach() > 0
+    log_v = torch.log(torch.where(positive, v.detach(), 1.0))
+    exact = cost.detach().log_matvec(torch.where(positive, log_v, -torch.inf))
+    return torch.where(enough, torch.log(torch.where(enough, h, 1.0)), exact)
+
+
+# ------------------------------------------------------------------ rules
+
+
+def _rule(reverse: type[Function], forward: type[Function]) -> Any:
+    """Choose the class with a jvp wherever that is allowed."""
+    return reverse if torch.compiler.is_compiling() else forward
+
+
+def _parameter_vjp(cost: Cost, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Return the gradient of ``⟨y, K(θ) x⟩`` with respect to ``θ``."""
+    _, pullback = torch.func.vjp(lambda t: cost.with_parameter(t).matvec(x), theta)
+    return pullback(y)[0]
+
+
+def _parameter_jvp(cost: Cost, theta: Tensor, x: Tensor, dtheta: Tensor) -> Tensor:
+    """Return ``∂K(θ)[dθ] x``: the transpose of the rule above, so in reverse mode only."""
+    _, transpose = torch.func.vjp(
+        lambda y: _parameter_vjp(cost, theta, x, y), torch.zeros_like(x)
+    )
+    return transpose(dtheta)[0]
+
+
+class _SupportSolve(Function):
+    """``x = K_SS⁻¹ rhs_S``: linear and self-adjoint in rhs, ``dx = K_SS⁻¹ (drhs - dK x)``."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(rhs: Tensor, theta: Tensor, support: Tensor, cost: Cost) -> Tensor:
+        spec, tensors = cost.with_parameter(theta).flatten()
+        return _ops.support_solve(rhs, support, tensors, spec)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        rhs, theta, support, cost = inputs
+        ctx.cost = cost
+        ctx.save_for_backward(theta, support, output)
+        ctx.save_for_forward(theta, support, output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        theta, support, x = ctx.saved_tensors
+        y = _support_solve(grad, theta, support, ctx.cost)
+        by_theta = _parameter_vjp(ctx.cost, theta, x, -y) if ctx.needs_input_grad[1] else None
+        return y, by_theta, None, None
+
+
+class _SupportSolveForward(_SupportSolve):
+    @staticmethod
+    def jvp(ctx: Any, drhs: Tensor | None, dtheta: Tensor | None, *_: Any) -> Tensor:
+        theta, support, x = ctx.saved_tensors
+        change = torch.zeros_like(x) if drhs is None else drhs
+        if dtheta is not None:
+            change = change - _parameter_jvp(ctx.cost, theta, x, dtheta)
+        return _support_solve(change, theta, support, ctx.cost)
+
+
+def _support_solve(rhs: Tensor, theta: Tensor, support: Tensor, cost: Cost) -> Tensor:
+    return _rule(_SupportSolve, _SupportSolveForward).apply(rhs, theta, support, cost)
+
+
+class _Minimiser(Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(b: Tensor, theta: Tensor, u: Tensor, cost: Cost) -> Tensor:
+        return u.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        b, theta, u, cost = inputs
+        ctx.cost = cost
+        ctx.save_for_backward(b, theta, u)
+        ctx.save_for_forward(b, theta, u)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        b, theta, u = ctx.saved_tensors
+        x = _support_solve(grad, theta, u > 0, ctx.cost)
+        by_theta = None
+        if ctx.needs_input_grad[1]:
+            again = minimiser(b, u, ctx.cost.with_parameter(theta))
+            by_theta = _parameter_vjp(ctx.cost, theta, again, -x)
+        return x, by_theta, None, None
+
+
+class _MinimiserForward(_Minimiser):
+    @staticmethod
+    def jvp(ctx: Any, db: Tensor | None, dtheta: Tensor | None, *_: Any) -> Tensor:
+        b, theta, u = ctx.saved_tensors
+        change = torch.zeros_like(u) if db is None else db
+        if dtheta is not None:
+            change = change - _parameter_jvp(ctx.cost, theta, u, dtheta)
+        return _support_solve(change, theta, u > 0, ctx.cost)
+
+
+class _LogSumExp(Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(f: Tensor, theta: Tensor, u: Tensor, value: Tensor, cost: Cost) -> Tensor:
+        return value.to(f.dtype, copy=True)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        f, theta, u, _, cost = inputs
+        ctx.cost = cost
+        ctx.save_for_backward(f, theta, u)
+        ctx.save_for_forward(f, theta, u)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        f, theta, u = ctx.saved_tensors
+        cost = ctx.cost.with_parameter(theta)
+        b, _ = half_exponential(f, cost)
+        u = minimiser(b, u, cost)
+        share = expand(grad, cost) / inner(b, u, cost, keepdim=True)
+        by_theta = None
+        if ctx.needs_input_grad[1]:
+            by_theta = _parameter_vjp(cost, theta, u, -share * u)
+        return share * (u * b), by_theta, None, None, None
+
+
+class _LogSumExpForward(_LogSumExp):
+    @staticmethod
+    def jvp(ctx: Any, df: Tensor | None, dtheta: Tensor | None, *_: Any) -> Tensor:
+        f, theta, u = ctx.saved_tensors
+        cost = ctx.cost.with_parameter(theta)
+        b, _ = half_exponential(f, cost)
+        u = minimiser(b, u, cost)
+        Z = inner(b, u, cost)
+        change = torch.zeros_like(Z)
+        if df is not None:
+            change = change + inner(u * b, df, cost) / Z
+        if dtheta is not None:
+            change = change - inner(u, _parameter_jvp(cost, theta, u, dtheta), cost) / Z
+        return change
+
+
+class _Scaling(Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(alpha: Tensor, theta: Tensor, v: Tensor, cost: Cost) -> Tensor:
+        return v.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        alpha, theta, v, cost = inputs
+        ctx.cost = cost
+        ctx.save_for_backward(alpha, theta, v)
+        ctx.save_for_forward(alpha, theta, v)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        alpha, theta, v = ctx.saved_tensors
+        cost = ctx.cost.with_parameter(theta)
+        v = scaling(alpha, v, cost)
+        h, s = _envelope(cost, v)
+        z = stochastic_solve(cost.matvec, s, s * grad, ROUNDS)
+        y = (grad - cost.matvec(s * z)) / h
+        by_theta = None
+        if ctx.needs_input_grad[1]:
+            by_theta = _parameter_vjp(cost, theta, v, -y * v)
+        return y, by_theta, None, None
+
+
+class _ScalingForward(_Scaling):
+    @staticmethod
+    def jvp(ctx: Any, dalpha: Tensor | None, dtheta: Tensor | None, *_: Any) -> Tensor:
+        alpha, theta, v = ctx.saved_tensors
+        cost = ctx.cost.with_parameter(theta)
+        v = scaling(alpha, v, cost)
+        h, s = _envelope(cost, v)
+        change = torch.zeros_like(v) if dalpha is None else dalpha
+        if dtheta is not None:
+            change = change - v * _parameter_jvp(cost, theta, v, dtheta)
+        change = change / h
+        z = stochastic_solve(cost.matvec, s, s * cost.matvec(change), ROUNDS)
+        return change - s * z
+
+
+class _Negentropy(Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(alpha: Tensor, theta: Tensor, v: Tensor, cost: Cost) -> Tensor:
+        f = 2 * log_product(v, cost.with_parameter(theta))
+        return inner(alpha, f - 1, cost) + 1
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        alpha, theta, v, cost = inputs
+        ctx.cost = cost
+        ctx.save_for_backward(alpha, theta, v)
+        ctx.save_for_forward(alpha, theta, v)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        alpha, theta, v = ctx.saved_tensors
+        cost = ctx.cost.with_parameter(theta)
+        grad = expand(grad, cost)
+        by_theta = None
+        if ctx.needs_input_grad[1]:
+            again = scaling(alpha, v, cost)
+            by_theta = _parameter_vjp(cost, theta, again, grad * again)
+        return grad * potential(alpha, v, cost), by_theta, None, None
+
+
+class _NegentropyForward(_Negentropy):
+    @staticmethod
+    def jvp(ctx: Any, dalpha: Tensor | None, dtheta: Tensor | None, *_: Any) -> Tensor:
+        alpha, theta, v = ctx.saved_tensors
+        cost = ctx.cost.with_parameter(theta)
+        change = torch.zeros_like(inner(alpha, alpha, cost))
+        if dalpha is not None:
+            change = change + inner(potential(alpha, v, cost), dalpha, cost)
+        if dtheta is not None:
+            again = scaling(alpha, v, cost)
+            change = change + inner(again, _parameter_jvp(cost, theta, again, dtheta), cost)
+        return change
+
+
+def _envelope(cost: Cost, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ``h = Kv`` and ``s = sqrt(v / h)``, which symmetrises ``diag(1/h) K diag(v)``."""
+    h = cost.matvec(v).clamp_min(_ops.tiny(v.dtype))
+    ratio = v / h
+    positive = ratio > 0
+    return h, torch.where(positive, torch.where(positive, ratio, 1.0).sqrt(), 0.0)

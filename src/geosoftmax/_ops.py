@@ -1,0 +1,206 @@
+"""The opaque operators: solves, seen by autograd, ``torch.func`` and ``torch.compile`` as one step.
+
+They take and return plain tensors, know nothing of derivatives (`_autograd` does), check values, and
+warn when a tolerance was not reached. A cost travels as its text and tensors (`Cost.flatten`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from geosoftmax import solvers
+from geosoftmax._validation import (
+    check_distribution_values,
+    check_init_values,
+    check_scores_values,
+)
+from geosoftmax.costs.base import Cost
+from geosoftmax.kernels.reference import certificate_dtype
+from geosoftmax.solvers.sinkhorn import sinkhorn as solve_sinkhorn
+
+#: Residual of log(v · Kv / α) that counts as solved, and what is aimed at.
+SINKHORN_ACCEPTED = 1e-9
+SINKHORN_AIM = 1e-14
+SINKHORN_MAX_ITER = 200
+
+
+@torch.library.custom_op("geosoftmax::solve", mutates_args=())
+def solve(
+    scores: Tensor,
+    cost_tensors: list[Tensor],
+    cost_spec: str,
+    dimensions: int,
+    tol: float,
+    max_iter: int,
+    method: str,
+    init: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return ``u``, ``lower``, ``upper`` and iterations for scores of any batch shape."""
+    cost = Cost.unflatten(cost_spec, [t.detach() for t in cost_tensors])
+    batch = scores.shape[: scores.dim() - dimensions]
+    if scores.numel() == 0:
+        nothing = scores.new_zeros(batch, dtype=torch.float64)
+        return torch.zeros_like(scores), nothing, nothing.clone(), nothing.to(torch.int64)
+    check_scores_values(scores, cost)
+    double = certificate_dtype(scores.device)
+    f = scores.to(double)
+    peak = f.amax(tuple(range(-dimensions, 0)), keepdim=True)
+    b = torch.exp((f - peak) / 2).reshape(-1, *cost.shape)
+    if init is not None:
+        check_init_values(init)
+        init = init.to(double).reshape(b.shape)
+        hopeless = (init * b).flatten(1).sum(1) <= 0
+        if bool(hopeless.any()):
+            init = torch.where(hopeless.reshape(-1, *[1] * dimensions), b, init)
+    options = solvers.Options(tol=tol, max_iter=max_iter, dtype=scores.dtype, init=init)
+    rows = solvers.run(method, _per_row(cost, batch), b, options)
+    _warn_if_not_converged(rows.upper - rows.lower, tol, method, rows.iterations)
+    shift = peak.reshape(-1)
+    lower, upper = rows.lower + shift, rows.upper + shift
+    return (
+        rows.u.to(scores.dtype).reshape(scores.shape),
+        lower.reshape(batch),
+        upper.reshape(batch),
+        rows.iterations.to(torch.int64).reshape(batch),
+    )
+
+
+@solve.register_fake
+def _(scores: Tensor, cost_tensors, cost_spec, dimensions, tol, max_iter, method, init) -> Any:
+    batch = scores.shape[: scores.dim() - dimensions]
+    bound = scores.new_empty(batch, dtype=certificate_dtype(scores.device))
+    return (
+        torch.empty_like(scores, memory_format=torch.contiguous_format),
+        bound,
+        torch.empty_like(bound),
+        torch.empty_like(bound, dtype=torch.int64),
+    )
+
+
+@torch.library.custom_op("geosoftmax::support_solve", mutates_args=())
+def support_solve(
+    rhs: Tensor, support: Tensor, cost_tensors: list[Tensor], cost_spec: str
+) -> Tensor:
+    """``x`` with ``K_SS x_S = rhs_S`` on the support and 0 elsewhere."""
+    cost = Cost.unflatten(cost_spec, [t.detach() for t in cost_tensors])
+    if rhs.numel() == 0:
+        return torch.zeros_like(rhs)
+    double = certificate_dtype(rhs.device)
+    x = cost.to(dtype=double).solve(rhs.to(double), support)
+    return x.to(rhs.dtype).contiguous()
+
+
+@support_solve.register_fake
+def _(rhs: Tensor, support: Tensor, cost_tensors, cost_spec) -> Tensor:
+    return torch.empty_like(rhs, memory_format=torch.contiguous_format)
+
+
+@torch.library.custom_op("geosoftmax::sinkhorn", mutates_args=())
+def sinkhorn(
+    alpha: Tensor, cost_tensors: list[Tensor], cost_spec: str, dimensions: int, name: str
+) -> Tensor:
+    """``v ≥ 0`` with ``v · Kv = α``."""
+    cost = Cost.unflatten(cost_spec, [t.detach() for t in cost_tensors])
+    check_distribution_values(name, alpha, cost)
+    batch = alpha.shape[: alpha.dim() - dimensions]
+    if alpha.numel() == 0:
+        return torch.zeros_like(alpha)
+    rows = alpha.to(certificate_dtype(alpha.device)).reshape(-1, *cost.shape)
+    solved = solve_sinkhorn(_per_row(cost, batch), rows, SINKHORN_AIM, SINKHORN_MAX_ITER)
+    worst = float(solved.residual.max())
+    if not worst <= SINKHORN_ACCEPTED:
+        count = int((solved.residual > SINKHORN_ACCEPTED).sum())
+        warnings.warn(
+            f"the Sinkhorn potential of {count} of {rows.shape[0]} rows was not reached: "
+            f"worst residual {worst:.1e} (aimed at {SINKHORN_ACCEPTED:.0e}).",
+            solvers.ConvergenceWarning,
+            stacklevel=2,
+        )
+    return solved.v.to(alpha.dtype).reshape(alpha.shape)
+
+
+@sinkhorn.register_fake
+def _(alpha: Tensor, cost_tensors, cost_spec, dimensions, name) -> Tensor:
+    return torch.empty_like(alpha, memory_format=torch.contiguous_format)
+
+
+def _per_row(cost: Cost, batch: torch.Size) -> Cost:
+    """Return a cost with one matrix per row, where it has one per sample."""
+    if not cost.batch_shape:
+        return cost
+    C = cost.parameter
+    d = C.shape[-1]
+    return cost.with_parameter(C.expand(*batch, d, d).reshape(-1, d, d))
+
+
+def _warn_if_not_converged(gap: Tensor, tol: float, method: str, iterations: Tensor) -> None:
+    late = gap > tol
+    count = int(late.sum())
+    if count == 0:
+        return
+    worst = float(gap.max())
+    warnings.warn(
+        f"{count} of {gap.numel()} rows did not reach tol={tol:g}: the worst certified gap is "
+        f"{worst:.1e} after {int(iterations.max())} iterations of {method!r}. "
+        "The bracket is still true; raise max_iter, or ask for a larger tol.",
+        solvers.ConvergenceWarning,
+        stacklevel=2,
+    )
+
+
+# ------------------------------------------------------------------ torch.func.vmap
+
+
+def _register_vmap(op: Any, signals: tuple[int, ...], tensors: int, outputs: int) -> None:
+    """Give an operator its batching rule: signals take any leading dimensions as they are.
+
+    `signals` are the positions of arguments with batch dimensions, `tensors` that of the cost's
+    tensors. Where a tensor of the cost itself is batched, one call is made for each.
+    """
+
+    def rule(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
+        arguments = list(args)
+        for k in signals:
+            if arguments[k] is None:
+                continue
+            if in_dims[k] is None:
+                arguments[k] = arguments[k].expand(info.batch_size, *arguments[k].shape)
+            else:
+                arguments[k] = arguments[k].movedim(in_dims[k], 0)
+        dims = in_dims[tensors]
+        if all(d is None for d in dims):
+            result = op(*arguments)
+        else:
+            results = []
+            for n in range(info.batch_size):
+                one = list(arguments)
+                for k in signals:
+                    one[k] = None if one[k] is None else one[k][n]
+                one[tensors] = [
+                    t if d is None else t.select(d, n)
+                    for t, d in zip(arguments[tensors], dims, strict=True)
+                ]
+                results.append(op(*one))
+            if outputs == 1:
+                result = torch.stack(results)
+            else:
+                result = tuple(torch.stack(parts) for parts in zip(*results, strict=True))
+        return result, (0 if outputs == 1 else (0,) * outputs)
+
+    op.register_vmap(rule)
+
+
+_register_vmap(solve, signals=(0, 7), tensors=1, outputs=4)
+_register_vmap(support_solve, signals=(0, 1), tensors=2, outputs=1)
+_register_vmap(sinkhorn, signals=(0,), tensors=1, outputs=1)
+
+
+def tiny(dtype: torch.dtype) -> float:
+    """Return the smallest product with ``K`` that still has all its digits."""
+    return torch.finfo(dtype).tiny / torch.finfo(dtype).eps
+
+

@@ -1,0 +1,352 @@
+"""Every check of what a user hands over, and the messages that teach what to do instead.
+
+Checks of shape, dtype and device need no data and run before anything else, also under
+``torch.compile`` and ``torch.func``. Checks of values need the numbers; they run inside the opaque
+operators of ``_ops``, where tensors are concrete whatever transform surrounds the call.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from geosoftmax.costs.base import Cost
+
+#: How far a distribution may be from summing to one, by the dtype it came in.
+SUM_TOLERANCE = {
+    torch.float64: 1e-4,
+    torch.float32: 1e-4,
+    torch.float16: 2e-2,
+    torch.bfloat16: 5e-2,
+}
+
+#: How far, relative to its largest entry (and at least absolutely), a cost matrix may be from
+#: symmetric, non-negative and zero on the diagonal. Wide enough for finite differences.
+MATRIX_TOLERANCE = 1e-5
+
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def is_concrete(*tensors: Tensor) -> bool:
+    """Whether the values of ``tensors`` can be read: no tracing, no ``torch.func`` wrapper."""
+    if torch.compiler.is_compiling():
+        return False
+    return not any(torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors)
+
+
+# ------------------------------------------------------------------ signals
+
+
+def check_signal(name: str, signal: Any, cost: Cost) -> None:
+    """Check that ``signal`` is a floating tensor of shape ``(*batch, *cost.shape)``."""
+    from geosoftmax.costs.base import Cost
+
+    if not isinstance(cost, Cost):
+        raise TypeError(
+            f"cost must be a geosoftmax Cost; got {type(cost).__name__}. "
+            "Wrap a cost matrix as DenseCost(C), or use LineCost, GridCost, TreeCost, ZeroOneCost."
+        )
+    if not isinstance(signal, Tensor):
+        raise TypeError(
+            f"{name} must be a torch.Tensor; got {type(signal).__name__}. "
+            f"Convert it with torch.as_tensor({name}, dtype=torch.float64)."
+        )
+    if not signal.is_floating_point():
+        raise TypeError(
+            f"{name} must be a floating-point tensor; got {signal.dtype}. Use {name}.float()."
+        )
+    n = len(cost.shape)
+    if signal.dim() < n or tuple(signal.shape[signal.dim() - n :]) != cost.shape:
+        raise ValueError(
+            f"{name} must end with shape {cost.shape} to match {cost!r}; "
+            f"got {tuple(signal.shape)}. {_shape_hint(signal, cost)}"
+        )
+    batch = tuple(signal.shape[: signal.dim() - n])
+    if cost.batch_shape and batch[len(batch) - len(cost.batch_shape) :] != cost.batch_shape:
+        raise ValueError(
+            f"{cost!r} holds one cost per sample, so {name} must have shape "
+            f"(..., {', '.join(map(str, cost.batch_shape + cost.shape))}); got "
+            f"{tuple(signal.shape)}. Give one cost matrix per sample, or a single (d, d) one."
+        )
+    if signal.device != cost.device:
+        raise ValueError(
+            f"{name} is on {signal.device} but {cost!r} is on {cost.device}. "
+            f"Move the cost once with cost = cost.to({str(signal.device)!r})."
+        )
+
+
+def _shape_hint(signal: Tensor, cost: Cost) -> str:
+    n = len(cost.shape)
+    if n == 1 and signal.dim() >= 1:
+        return f"Build the cost with {signal.shape[-1]} classes."
+    if n > 1 and signal.dim() >= 1 and signal.shape[-1] == math.prod(cost.shape):
+        return f"Signals are not flattened: reshape with .unflatten(-1, {cost.shape})."
+    if n > 1 and signal.dim() >= n:
+        return f"Build the cost with shape {tuple(signal.shape[signal.dim() - n :])}."
+    return f"The last {n} dimension(s) hold one sample."
+
+
+def check_scores_values(scores: Tensor, cost: Cost) -> None:
+    """Refuse NaN, +inf and rows without a finite score. ``-inf`` is a mask."""
+    dims = tuple(range(-len(cost.shape), 0))
+    peak = scores.amax(dim=dims)  # NaN and +inf propagate into the maximum
+    if bool(torch.isfinite(peak).all()):
+        return
+    if bool(torch.isnan(peak).any()):
+        rows = int(torch.isnan(peak).sum())
+        raise ValueError(
+            f"scores hold NaN in {rows} of {peak.numel()} rows. "
+            "Check the layer before; to exclude an output, set its score to -inf."
+        )
+    if bool((peak == math.inf).any()):
+        raise ValueError(
+            f"scores hold +inf in {int((peak == math.inf).sum())} of {peak.numel()} rows. "
+            "Scores must be finite, or -inf to mask an output."
+        )
+    raise ValueError(
+        f"{int((peak == -math.inf).sum())} of {peak.numel()} rows of scores are all -inf: "
+        "every output is masked. Leave at least one finite score in each row."
+    )
+
+
+def check_finite_logits(logits: Tensor) -> None:
+    """Refuse NaN and infinities where a signal has no notion of a mask."""
+    if is_concrete(logits) and not bool(torch.isfinite(logits).all()):
+        raise ValueError(
+            "logits must be finite; got NaN or infinite values. The potential layer has no masks: "
+            "every output has positive probability. Use geometric_softmax with -inf scores instead."
+        )
+
+
+def check_distribution_values(
+    name: str, alpha: Tensor, cost: Cost, dtype: torch.dtype | None = None
+) -> None:
+    """Refuse what is not a probability distribution over the outputs of ``cost``."""
+    if alpha.numel() == 0:
+        return
+    alpha = alpha.detach()
+    dims = tuple(range(-len(cost.shape), 0))
+    if not bool(torch.isfinite(alpha).all()):
+        raise ValueError(f"{name} holds NaN or infinite values; it must be a distribution.")
+    smallest = float(alpha.amin())
+    if smallest < 0:
+        raise ValueError(
+            f"{name} has negative entries (smallest {smallest:.3g}); it must be a distribution. "
+            f"Clip it with {name}.clamp(min=0), then divide it by its sum."
+        )
+    total = alpha.sum(dim=dims, dtype=torch.float64)
+    tolerance = SUM_TOLERANCE[dtype or alpha.dtype]
+    worst = float((total - 1).abs().amax())
+    if worst > tolerance:
+        row = total.flatten()[(total - 1).abs().flatten().argmax()]
+        raise ValueError(
+            f"{name} must sum to 1 over the last {len(dims)} dimension(s); a row sums to "
+            f"{float(row):.6g} (tolerance {tolerance:g}). Divide it by its sum first."
+        )
+
+
+def check_class_indices(target: Tensor, scores: Tensor, cost: Cost, ignore_index: int | None) -> None:
+    """Check integer targets: one index per sample, within the number of outputs."""
+    batch = scores.shape[: scores.dim() - len(cost.shape)]
+    if tuple(target.shape) != tuple(batch):
+        raise ValueError(
+            f"class-index target must have the batch shape {tuple(batch)} of scores "
+            f"{tuple(scores.shape)}; got {tuple(target.shape)}. For distributions, pass a "
+            "floating-point target with the shape of scores."
+        )
+    if target.device != scores.device:
+        raise ValueError(f"target is on {target.device} but scores are on {scores.device}.")
+    if not is_concrete(target) or target.numel() == 0:
+        return
+    valid = target if ignore_index is None else target[target != ignore_index]
+    if valid.numel() == 0:
+        return
+    low, high, d = int(valid.min()), int(valid.max()), math.prod(cost.shape)
+    if low < 0 or high >= d:
+        raise ValueError(
+            f"class indices must lie in 0…{d - 1} for {cost!r}; got {low}…{high}. "
+            "Indices count outputs from 0 (row-major over a grid)."
+        )
+
+
+def check_same_shape(name: str, tensor: Tensor, like_name: str, like: Tensor) -> None:
+    """Check that two signals agree in shape and device."""
+    if tuple(tensor.shape) != tuple(like.shape):
+        raise ValueError(
+            f"{name} must have the shape {tuple(like.shape)} of {like_name}; "
+            f"got {tuple(tensor.shape)}."
+        )
+    if tensor.device != like.device:
+        raise ValueError(f"{name} is on {tensor.device} but {like_name} is on {like.device}.")
+
+
+def check_init_values(init: Tensor) -> None:
+    """Refuse a warm start that is not a non-negative, finite vector."""
+    if init.numel() and not bool((torch.isfinite(init) & (init >= 0)).all()):
+        raise ValueError(
+            "init must be finite and non-negative: pass the `u` of an earlier Solution "
+            "(or the Solution itself)."
+        )
+
+
+# ------------------------------------------------------------------ options
+
+
+def check_options(tol: float | None, max_iter: int | None, reduction: str | None = None) -> None:
+    """Check solver options."""
+    if tol is not None and not (isinstance(tol, (int, float)) and tol > 0 and math.isfinite(tol)):
+        raise ValueError(f"tol must be a positive number; got {tol!r}.")
+    if max_iter is not None and (isinstance(max_iter, bool) or not isinstance(max_iter, int)):
+        raise TypeError(f"max_iter must be an integer; got {max_iter!r}.")
+    if max_iter is not None and max_iter < 1:
+        raise ValueError(f"max_iter must be at least 1; got {max_iter}.")
+    if reduction is not None and reduction not in REDUCTIONS:
+        raise ValueError(f"reduction must be one of {', '.join(REDUCTIONS)}; got {reduction!r}.")
+
+
+# ------------------------------------------------------------------ costs
+
+
+def check_multiplier(value: Any) -> Tensor:
+    """Check the number that multiplies a cost: a positive, finite scalar."""
+    if isinstance(value, Tensor):
+        if value.dim() != 0:
+            raise ValueError(
+                f"a cost is multiplied by a scalar; got a tensor of shape {tuple(value.shape)}."
+            )
+        multiplier = value if value.is_floating_point() else value.to(torch.float64)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        multiplier = torch.tensor(float(value), dtype=torch.float64)
+    else:
+        raise TypeError(f"a cost is multiplied by a number; got {type(value).__name__}.")
+    if not is_concrete(multiplier):
+        return multiplier
+    number = float(multiplier.detach())
+    if not (number > 0 and math.isfinite(number)):
+        raise ValueError(
+            f"a cost must be multiplied by a positive, finite number; got {number:g}. "
+            "exp(-C/2) stays positive definite only for positive multiples."
+        )
+    return multiplier
+
+
+def check_power(p: float, allowed: tuple[float, ...] | None = None) -> float:
+    """Check the exponent of ``|x - y|^p``."""
+    if isinstance(p, bool) or not isinstance(p, (int, float)):
+        raise TypeError(f"p must be a number; got {p!r}.")
+    if allowed is not None and p not in allowed:
+        raise ValueError(f"p must be one of {allowed}; got {p}.")
+    if not 0 < p <= 2:
+        raise ValueError(
+            f"p must satisfy 0 < p <= 2; got {p}. "
+            "exp(-|x - y|^p / 2) is not positive definite for other exponents."
+        )
+    return float(p)
+
+
+def check_count(name: str, value: Any) -> int:
+    """Check a number of outputs."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer; got {value!r}.")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1; got {value}.")
+    return value
+
+
+def as_float_tensor(name: str, value: Any) -> Tensor:
+    """Turn lists, arrays and tensors into a floating tensor; float64 unless it is a float tensor."""
+    try:
+        tensor = value if isinstance(value, Tensor) else torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{name} could not be read as an array of numbers: {error}") from None
+    if tensor.is_complex():
+        raise TypeError(f"{name} must be real; got {tensor.dtype}.")
+    if isinstance(value, Tensor) and tensor.is_floating_point():
+        return tensor
+    return tensor.to(torch.float64)
+
+
+def check_positions(positions: Tensor) -> None:
+    """Check the positions of the classes on a line."""
+    if positions.dim() != 1 or positions.numel() == 0:
+        raise ValueError(
+            f"positions must be a non-empty vector; got shape {tuple(positions.shape)}."
+        )
+    if not bool(torch.isfinite(positions).all()):
+        raise ValueError("positions hold NaN or infinite values.")
+    if bool((positions.diff() <= 0).any()):
+        raise ValueError(
+            "positions must be strictly increasing: two classes at one place are one class. "
+            "Sort the classes by position, and merge those that coincide."
+        )
+
+
+def check_cost_matrix(C: Tensor) -> None:
+    """Diagnose a cost matrix: shape, NaN, symmetry, sign, diagonal, positive definiteness."""
+    check_matrix_shape(C)
+    if not is_concrete(C):
+        return
+    if not bool(torch.isfinite(C).all()):
+        raise ValueError(
+            "cost matrix holds NaN or infinite values. Use a large finite cost for outputs that "
+            "should not interact."
+        )
+    C = C.detach()
+    largest = float(C.abs().amax())
+    slack = MATRIX_TOLERANCE * max(largest, 1.0)
+    asymmetry = float((C - C.mT).abs().amax())
+    if asymmetry > slack:
+        raise ValueError(
+            f"cost matrix is not symmetric: C and its transpose differ by {asymmetry:.3g}. "
+            "Use (C + C.T) / 2, or DenseCost.repair(C)."
+        )
+    diagonal = float(C.diagonal(dim1=-2, dim2=-1).abs().amax())
+    if diagonal > slack:
+        raise ValueError(
+            f"cost matrix has a non-zero diagonal (largest {diagonal:.3g}): an output must be at "
+            "cost 0 from itself. Subtract it, or use DenseCost.repair(C)."
+        )
+    if float(C.amin()) < -slack:
+        raise ValueError(
+            f"cost matrix has negative entries (smallest {float(C.amin()):.3g}). "
+            "Costs are at least 0; use DenseCost.repair(C) for the nearest usable cost."
+        )
+    off = C + torch.eye(C.shape[-1], dtype=C.dtype, device=C.device)
+    if bool((off == 0).any()):
+        i, j = (int(k) for k in (off == 0).nonzero()[0][-2:])
+        raise ValueError(
+            f"outputs {i} and {j} are at cost 0 from each other: they are one output. "
+            "Merge them, or set a small positive cost."
+        )
+    check_positive_definite(C)
+
+
+def check_matrix_shape(C: Tensor) -> None:
+    """Check that ``C`` is one square matrix, or one per sample."""
+    if C.dim() < 2 or C.shape[-1] != C.shape[-2] or C.shape[-1] == 0:
+        raise ValueError(
+            f"cost matrix must be square, (d, d), or (batch, d, d) for one cost per sample; "
+            f"got shape {tuple(C.shape)}."
+        )
+
+
+def check_positive_definite(C: Tensor) -> None:
+    """Refuse ``C`` when ``exp(-C/2)`` has an eigenvalue below what rounding explains."""
+    C = C.detach()
+    K = torch.exp(-(C + C.mT) / 4).to(torch.float64 if C.device.type != "mps" else C.dtype)
+    d = C.shape[-1]
+    slack = 10 * d * torch.finfo(C.dtype).eps
+    eye = torch.eye(d, dtype=K.dtype, device=K.device)
+    if not bool(torch.linalg.cholesky_ex(K + slack * eye).info.any()):
+        return
+    smallest = float(torch.linalg.eigvalsh(K).amin())
+    if smallest < -slack:
+        raise ValueError(
+            f"exp(-C/2) is not positive definite: its smallest eigenvalue is {smallest:.3g}. "
+            "The geometric softmax needs it to be; DenseCost.repair(C) returns the nearest usable "
+            "cost, and |x - y|^p costs with 0 < p <= 2 (DenseCost.from_points) always are."
+        )

@@ -1,0 +1,182 @@
+"""The one abstraction of the library: a cost between outputs, seen through ``K = exp(-C/2)``."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from geosoftmax._validation import check_multiplier, is_concrete
+
+
+class Cost(ABC):
+    """A symmetric cost ``C ≥ 0`` between outputs, with ``K = exp(-C/2)`` positive definite.
+
+    A signal over the outputs has shape ``(*batch, *cost.shape)``. Costs are frozen: scaling,
+    moving and casting return a new one. ``cost / epsilon`` is the ``C/ε`` of the paper.
+
+    One tensor of each cost can be learnt, its `parameter`: the matrix of a dense cost, the scale
+    of every other. Results are differentiable with respect to it.
+    """
+
+    shape: tuple[int, ...]
+    _kinds: ClassVar[dict[str, type[Cost]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        Cost._kinds[cls.__name__] = cls
+
+    # ------------------------------------------------------- what a cost is
+
+    @property
+    @abstractmethod
+    def parameter(self) -> Tensor:
+        """The tensor that gradients flow to."""
+
+    @abstractmethod
+    def with_parameter(self, parameter: Tensor) -> Cost:
+        """Return the same cost with another parameter (unchecked)."""
+
+    @abstractmethod
+    def flatten(self) -> tuple[str, list[Tensor]]:
+        """Return the cost as text and tensors; `Cost.unflatten` is its inverse."""
+
+    @classmethod
+    @abstractmethod
+    def _rebuild(cls, arguments: list[str], tensors: list[Tensor]) -> Cost:
+        """Make the cost that `flatten` described (unchecked)."""
+
+    @staticmethod
+    def unflatten(spec: str, tensors: list[Tensor]) -> Cost:
+        """Rebuild a cost from what `flatten` returned."""
+        kind, *arguments = spec.split("|")
+        return Cost._kinds[kind]._rebuild(arguments, list(tensors))
+
+    # ------------------------------------------------------- what a cost does
+
+    @abstractmethod
+    def matvec(self, u: Tensor) -> Tensor:
+        """``K u``, differentiable in ``u`` and in the parameter."""
+
+    @abstractmethod
+    def log_matvec(self, g: Tensor) -> Tensor:
+        """``log(K exp(g))``, stable for any finite or ``-inf`` ``g``."""
+
+    @abstractmethod
+    def solve(self, rhs: Tensor, support: Tensor) -> Tensor:
+        """``x`` with ``K_SS x_S = rhs_S`` on the support (a mask) and 0 elsewhere."""
+
+    @abstractmethod
+    def matrix(self) -> Tensor:
+        """The dense ``C``, with shape ``(*shape, *shape)`` flattened to ``(d, d)``."""
+
+    @abstractmethod
+    def __mul__(self, factor: float | Tensor) -> Cost:
+        """``factor · C``."""
+
+    def __rmul__(self, factor: float | Tensor) -> Cost:
+        return self * factor
+
+    def __truediv__(self, epsilon: float | Tensor) -> Cost:
+        return self * (1.0 / check_multiplier(epsilon))
+
+    # ------------------------------------------------------- where it lives
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The shape of the batch of costs; empty unless there is one cost per sample."""
+        return ()
+
+    @property
+    def diagonal(self) -> Tensor | None:
+        """The diagonal of ``K`` where it is not exactly one (perturbed matrices), else None."""
+        return None
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the cost's tensors."""
+        return self.parameter.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the parameter. Scores of any other dtype may be used with it."""
+        return self.parameter.dtype
+
+    @property
+    def size(self) -> int:
+        """The number of outputs."""
+        return torch.Size(self.shape).numel()
+
+    def to(self, *args: Any, **kwargs: Any) -> Cost:
+        """Move or cast, with the arguments of `torch.Tensor.to`. Index tensors keep their dtype."""
+        spec, tensors = self.flatten()
+        moved = [_move(t, *args, **kwargs) for t in tensors]
+        return Cost.unflatten(spec, moved)
+
+    def detach(self) -> Cost:
+        """Return the cost without gradient history."""
+        return self.with_parameter(self.parameter.detach())
+
+    # ------------------------------------------------------- frozen
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(
+            f"{type(self).__name__} is frozen; make a new one with cost * c or cost.to(...)."
+        )
+
+    def _store(self, **fields: Any) -> None:
+        self.__dict__.update(fields)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if not k.startswith("_cached")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    def _once(self, name: str, build: Callable[[], Any]) -> Any:
+        """Build a derived tensor once, unless gradients or tracing forbid to keep it."""
+        if self.parameter.requires_grad or not is_concrete(self.parameter):
+            return build()
+        key = f"_cached_{name}"
+        if key not in self.__dict__:
+            self.__dict__[key] = build()
+        return self.__dict__[key]
+
+
+class ScaledCost(Cost):
+    """A fixed geometry times a scale; the scale is the parameter."""
+
+    scale: Tensor
+
+    @property
+    def parameter(self) -> Tensor:
+        return self.scale
+
+    def with_parameter(self, parameter: Tensor) -> Cost:
+        spec, tensors = self.flatten()
+        return Cost.unflatten(spec, [parameter, *tensors[1:]])
+
+    def __mul__(self, factor: float | Tensor) -> Cost:
+        factor = check_multiplier(factor).to(self.scale.device)
+        return self.with_parameter(self.scale * factor)
+
+    def _scale_text(self) -> str:
+        if not is_concrete(self.scale):
+            return ""
+        value = float(self.scale.detach())
+        return "" if value == 1.0 else f" * {value:g}"
+
+
+def unit_scale(device: torch.device | None = None) -> Tensor:
+    """Return the scale of a cost that nobody multiplied."""
+    return torch.ones((), dtype=torch.float64, device=device)
+
+
+def _move(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    moved = tensor.to(*args, **kwargs)
+    if not tensor.is_floating_point() and moved.dtype != tensor.dtype:
+        return tensor.to(moved.device)
+    return moved

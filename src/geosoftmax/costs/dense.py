@@ -1,0 +1,231 @@
+"""Costs given by a matrix."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from geosoftmax._validation import (
+    as_float_tensor,
+    check_cost_matrix,
+    check_matrix_shape,
+    check_multiplier,
+    check_power,
+)
+from geosoftmax.costs._support import gathered_solve, spd_solve
+from geosoftmax.costs.base import Cost
+
+#: Up to this many outputs, supports are masked rather than gathered.
+SMALL = 64
+#: Entries of the largest temporary in a stable product.
+ENTRIES_AT_ONCE = 1 << 22
+
+
+class Repair(NamedTuple):
+    """What `DenseCost.repair` returns: a usable cost and how far it moved."""
+
+    cost: DenseCost
+    moved: float
+
+
+class DenseCost(Cost):
+    """A cost given by its matrix, or by one matrix per sample.
+
+    Parameters
+    ----------
+    C : array_like, shape (d, d) or (*batch, d, d)
+        Symmetric, non-negative, zero on the diagonal, with ``exp(-C/2)`` positive definite.
+        Asymmetries within 1e-5 are averaged. Gradients flow to ``C``.
+    validate : bool
+        Diagnose ``C`` (one Cholesky factorisation). Switch it off inside a training loop that
+        keeps ``C`` valid by construction.
+
+    Examples
+    --------
+    >>> import torch
+    >>> cost = DenseCost([[0.0, 1.0], [1.0, 0.0]])
+    >>> cost.matvec(torch.tensor([1.0, 0.0]))
+    tensor([1.0000, 0.6065])
+    """
+
+    C: Tensor
+
+    def __init__(self, C: Any, *, validate: bool = True) -> None:
+        C = as_float_tensor("cost matrix", C)
+        check_matrix_shape(C)
+        if validate:
+            check_cost_matrix(C)
+        self._store(shape=(C.shape[-1],), C=(C + C.mT) / 2)
+
+    @classmethod
+    def from_points(cls, X: Any, p: float = 2.0) -> DenseCost:
+        """``C_ij = |x_i - x_j|^p`` for points ``X`` of shape ``(d, n)``, with ``0 < p ≤ 2``.
+
+        Differentiable with respect to the points.
+
+        Examples
+        --------
+        >>> DenseCost.from_points([[0.0], [1.0], [3.0]], p=1).matrix()
+        tensor([[0., 1., 3.],
+                [1., 0., 2.],
+                [3., 2., 0.]], dtype=torch.float64)
+        """
+        p = check_power(p)
+        X = as_float_tensor("points", X)
+        if X.dim() == 1:
+            X = X[:, None]
+        if X.dim() != 2:
+            raise ValueError(f"points must have shape (d, n); got {tuple(X.shape)}.")
+        squared = (X[:, None, :] - X[None, :, :]).square().sum(-1)
+        if p == 2:
+            return cls(squared)
+        same = squared == 0  # keeps the gradient of the power finite on the diagonal
+        return cls(torch.where(same, 0.0, torch.where(same, 1.0, squared) ** (p / 2)))
+
+    @classmethod
+    def from_embeddings(cls, E: Any) -> DenseCost:
+        """``C_ij = 1 - cos(e_i, e_j)`` for embeddings ``E`` of shape ``(d, n)``.
+
+        Differentiable with respect to the embeddings.
+        """
+        E = as_float_tensor("embeddings", E)
+        if E.dim() != 2:
+            raise ValueError(f"embeddings must have shape (d, n); got {tuple(E.shape)}.")
+        length = E.norm(dim=-1, keepdim=True)
+        if not bool((length > 0).all()):
+            raise ValueError("an embedding is zero (or NaN): its direction is not defined.")
+        return cls.from_points(E / length, p=2) * 0.5
+
+    @staticmethod
+    def repair(C: Any, *, smallest: float = 1e-6, max_iter: int = 1000) -> Repair:
+        """Return the nearest usable cost, and how far it moved.
+
+        The matrix is symmetrised; then ``exp(-C/2)`` is replaced by the nearest (Frobenius)
+        matrix with unit diagonal, entries in ``(0, 1]`` and eigenvalues of at least `smallest`, by
+        Dykstra's alternating projections.
+
+        Returns
+        -------
+        Repair
+            ``cost``, a `DenseCost`, and ``moved``, the largest change of an entry of ``C``.
+
+        Examples
+        --------
+        >>> cost, moved = DenseCost.repair([[0.0, 1.0], [3.0, 0.0]])
+        >>> cost.matrix(), moved
+        (tensor([[0., 2.],
+                [2., 0.]], dtype=torch.float64), 1.0)
+        """
+        original = as_float_tensor("cost matrix", C).detach().to(torch.float64)
+        if original.dim() != 2:
+            raise ValueError(f"repair takes one square matrix; got {tuple(original.shape)}.")
+        check_matrix_shape(original)
+        if not bool(torch.isfinite(original).all()):
+            raise ValueError("cost matrix holds NaN or infinite values: no nearest cost exists.")
+        eye = torch.eye(original.shape[0], dtype=torch.float64)
+        symmetric = ((original + original.mT) / 2).clamp_min(0) * (1 - eye)
+        K = torch.exp(-symmetric / 2)
+        if float(torch.linalg.eigvalsh(K)[0]) < smallest:
+            K = _nearest_kernel(K, smallest, max_iter)
+            symmetric = -2 * torch.log(K) * (1 - eye)
+        return Repair(DenseCost(symmetric), float((symmetric - original).abs().max()))
+
+    # ------------------------------------------------------------------
+
+    @property
+    def parameter(self) -> Tensor:
+        return self.C
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        return tuple(self.C.shape[:-2])
+
+    @property
+    def diagonal(self) -> Tensor:
+        return self.kernel().diagonal(dim1=-2, dim2=-1)
+
+    def with_parameter(self, parameter: Tensor) -> DenseCost:
+        return DenseCost._rebuild([], [parameter])
+
+    def flatten(self) -> tuple[str, list[Tensor]]:
+        return "DenseCost", [self.C]
+
+    @classmethod
+    def _rebuild(cls, arguments: list[str], tensors: list[Tensor]) -> DenseCost:
+        cost = cls.__new__(cls)
+        cost._store(shape=(tensors[0].shape[-1],), C=tensors[0])
+        return cost
+
+    def __mul__(self, factor: float | Tensor) -> DenseCost:
+        factor = check_multiplier(factor).to(self.C.device)
+        return self.with_parameter(self.C * factor)
+
+    def __repr__(self) -> str:
+        size = self.shape[0]
+        batch = f", batch {tuple(self.batch_shape)}" if self.batch_shape else ""
+        return f"DenseCost({size} outputs{batch})"
+
+    def kernel(self) -> Tensor:
+        """``K = exp(-C/2)``."""
+        return self._once("kernel", lambda: torch.exp(-self.C / 2))
+
+    def matvec(self, u: Tensor) -> Tensor:
+        K = self.kernel().to(u.dtype)
+        if not self.batch_shape:
+            return u @ K
+        return (K @ u[..., None])[..., 0]
+
+    def log_matvec(self, g: Tensor) -> Tensor:
+        C = self.C.to(g.dtype)
+        rows = max(1, ENTRIES_AT_ONCE // max(1, g.numel()))
+        parts = [
+            torch.logsumexp(g[..., None, :] - C[..., i : i + rows, :] / 2, -1)
+            for i in range(0, self.shape[0], rows)
+        ]
+        return torch.cat(parts, -1)
+
+    def solve(self, rhs: Tensor, support: Tensor) -> Tensor:
+        d = self.shape[0]
+        K = self.kernel().to(rhs.dtype)
+        if d <= SMALL:
+            inside = support.to(rhs.dtype)
+            masked = K * inside[..., :, None] * inside[..., None, :]
+            masked = masked + torch.diag_embed(1 - inside)
+            return spd_solve(masked, (rhs * inside)[..., None])[..., 0] * inside
+        flat_rhs, flat_support = rhs.reshape(-1, d), support.reshape(-1, d)
+        if self.batch_shape:
+            K = K.expand(*rhs.shape[:-1], d, d).reshape(-1, d, d)
+            x = gathered_solve(
+                lambda rows, i, j: K[rows, i, j],
+                lambda v: (K @ v[..., None])[..., 0],
+                flat_rhs,
+                flat_support,
+            )
+        else:
+            x = gathered_solve(
+                lambda rows, i, j: K[i, j], lambda v: v @ K, flat_rhs, flat_support
+            )
+        return x.reshape(rhs.shape)
+
+    def matrix(self) -> Tensor:
+        return self.C
+
+
+def _nearest_kernel(K: Tensor, smallest: float, max_iter: int) -> Tensor:
+    """Project on {unit diagonal, entries in (0, 1]} ∩ {eigenvalues ≥ smallest} (Dykstra)."""
+    floor = 2.0 * smallest  # so that the last, entrywise projection stays positive definite
+    eye = torch.eye(K.shape[0], dtype=K.dtype)
+    lowest = float(K.min()) * 0.5
+    correction = torch.zeros_like(K)
+    for _ in range(max_iter):
+        values, vectors = torch.linalg.eigh(K - correction)
+        spectral = (vectors * values.clamp_min(floor)) @ vectors.mT
+        correction = spectral - (K - correction)
+        K = spectral.clamp(lowest, 1.0) * (1 - eye) + eye
+        if float(torch.linalg.eigvalsh(K)[0]) >= smallest:
+            return K
+    # The sets meet, but slowly: end on the segment towards the identity, which is inside both.
+    shift = (smallest - float(torch.linalg.eigvalsh(K)[0])) / (1 - smallest)
+    return (K + shift * eye) / (1 + shift)

@@ -1,0 +1,235 @@
+"""Ordered classes: points on a line."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from geosoftmax._validation import as_float_tensor, check_count, check_positions, check_power
+from geosoftmax.costs._support import gathered_solve
+from geosoftmax.costs.base import ScaledCost, unit_scale
+
+#: Up to this many classes a product with K is one small matrix product.
+DENSE_LIMIT = 1024
+#: Entries of the largest temporary in a blocked product.
+ENTRIES_AT_ONCE = 1 << 21
+#: exp(-x) is zero in every dtype beyond this.
+UNDERFLOW = 746.0
+
+
+class LineCost(ScaledCost):
+    """``C_ij = |x_i - x_j|^p`` for classes at positions ``x`` on a line.
+
+    For ``p = 1`` everything is exact and takes linear time and memory. For other powers products
+    are done in blocks. The paper's ordinal cost is ``LineCost(d, p=2) / 2``.
+
+    Parameters
+    ----------
+    positions : int or array_like
+        The number of classes, at positions 0, 1, …; or their increasing positions.
+    p : float
+        The power, ``0 < p ≤ 2``.
+
+    Examples
+    --------
+    >>> LineCost(3, p=2).matrix()
+    tensor([[0., 1., 4.],
+            [1., 0., 1.],
+            [4., 1., 0.]], dtype=torch.float64)
+    >>> LineCost([0.0, 1.0, 10.0]).matrix()[0]
+    tensor([ 0.,  1., 10.], dtype=torch.float64)
+    """
+
+    positions: Tensor
+    p: float
+
+    def __init__(self, positions: Any, p: float = 1.0) -> None:
+        p = check_power(p)
+        if isinstance(positions, int):
+            d = check_count("the number of classes", positions)
+            positions = torch.arange(d, dtype=torch.float64)
+        positions = as_float_tensor("positions", positions).detach()
+        check_positions(positions)
+        self._store(
+            shape=(positions.shape[0],),
+            scale=unit_scale(positions.device),
+            positions=positions,
+            p=p,
+        )
+
+    def flatten(self) -> tuple[str, list[Tensor]]:
+        return f"LineCost|{self.p!r}", [self.scale, self.positions]
+
+    @classmethod
+    def _rebuild(cls, arguments: list[str], tensors: list[Tensor]) -> LineCost:
+        cost = cls.__new__(cls)
+        scale, positions = tensors
+        cost._store(
+            shape=(positions.shape[0],), scale=scale, positions=positions, p=float(arguments[0])
+        )
+        return cost
+
+    def __repr__(self) -> str:
+        return f"LineCost({self.shape[0]}, p={self.p:g}){self._scale_text()}"
+
+    # ------------------------------------------------------------------
+
+    def matvec(self, u: Tensor) -> Tensor:
+        if self.shape[0] <= DENSE_LIMIT:
+            return u @ self._once("kernel", self._kernel).to(u.dtype)
+        if self.p == 1:
+            return _exponential_sums(u, self._half_distances(u.dtype))
+        taps = self._once("taps", self._taps)
+        if taps is not None:
+            return _convolve(u, taps.to(u.dtype))
+        blocks = [u[..., c] @ self._block(c, r).to(u.dtype) for r, c in self._blocks()]
+        return torch.cat(blocks, -1)
+
+    def log_matvec(self, g: Tensor) -> Tensor:
+        if self.p == 1:
+            return _log_exponential_sums(g, self._half_distances(g.dtype))
+        d = self.shape[0]
+        rows = max(1, ENTRIES_AT_ONCE // max(1, g.numel()))
+        parts = []
+        for i in range(0, d, rows):
+            half = self._half_cost(slice(i, i + rows), slice(0, d)).to(g.dtype)
+            parts.append(torch.logsumexp(g[..., None, :] - half, -1))
+        return torch.cat(parts, -1)
+
+    def solve(self, rhs: Tensor, support: Tensor) -> Tensor:
+        if self.p == 1:
+            return _tridiagonal_solve(rhs, support, self._half_distances(rhs.dtype))
+        d = self.shape[0]
+
+        def entries(_rows: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            gap = (self.positions[i] - self.positions[j]).abs()
+            return torch.exp(-self.scale / 2 * gap**self.p)
+
+        flat = gathered_solve(entries, self.matvec, rhs.reshape(-1, d), support.reshape(-1, d))
+        return flat.reshape(rhs.shape)
+
+    def matrix(self) -> Tensor:
+        gap = (self.positions[:, None] - self.positions[None, :]).abs()
+        return self.scale * gap**self.p
+
+    # ------------------------------------------------------------------
+
+    def _half_distances(self, dtype: torch.dtype) -> Tensor:
+        """``c x / 2``, from which decays are ``exp`` of differences (p = 1)."""
+        start = self.positions - self.positions[0]
+        return (self.scale / 2 * start).to(dtype)
+
+    def _half_cost(self, rows: slice, columns: slice) -> Tensor:
+        gap = (self.positions[rows, None] - self.positions[None, columns]).abs()
+        return self.scale / 2 * gap**self.p
+
+    def _block(self, rows: slice, columns: slice) -> Tensor:
+        return torch.exp(-self._half_cost(rows, columns))
+
+    def _kernel(self) -> Tensor:
+        return self._block(slice(None), slice(None))
+
+    def _reach(self) -> float:
+        """Distance beyond which ``K`` underflows to zero."""
+        return (2 * UNDERFLOW / float(self.scale.detach())) ** (1 / self.p)
+
+    def _taps(self) -> Tensor | None:
+        """The convolution kernel, where classes are evenly spaced and ``K`` is short."""
+        gaps = self.positions.diff()
+        spacing = gaps[0]
+        if float((gaps - spacing).abs().max()) > 1e-12 * float(spacing):
+            return None
+        width = math.ceil(self._reach() / float(spacing))
+        if width > 2048 or 8 * width > self.shape[0]:
+            return None
+        offsets = torch.arange(-width, width + 1, device=self.device, dtype=self.positions.dtype)
+        return torch.exp(-self.scale / 2 * (offsets * spacing).abs() ** self.p)
+
+    def _blocks(self) -> list[tuple[slice, slice]]:
+        """Blocks of rows with the columns within reach of them."""
+        d, reach = self.shape[0], self._reach()
+        x = self.positions
+        blocks, start = [], 0
+        while start < d:
+            stop = min(d, start + 256)
+            lo = int(torch.searchsorted(x, x[start] - reach))
+            hi = int(torch.searchsorted(x, x[stop - 1] + reach, right=True))
+            if (stop - start) * (hi - lo) > ENTRIES_AT_ONCE:
+                stop = min(d, start + max(1, ENTRIES_AT_ONCE // (hi - lo)))
+            blocks.append((slice(start, stop), slice(lo, hi)))
+            start = stop
+        return blocks
+
+
+def _convolve(u: Tensor, taps: Tensor) -> Tensor:
+    flat = u.reshape(-1, 1, u.shape[-1])
+    width = taps.shape[0] // 2
+    return torch.nn.functional.conv1d(flat, taps[None, None], padding=width).reshape(u.shape)
+
+
+def _exponential_sums(u: Tensor, x: Tensor) -> Tensor:
+    """``Σ_j exp(-|x_i - x_j|) u_j`` by doubling: log2(d) passes, nothing can overflow."""
+    return _one_sided(u, x) + _one_sided(u.flip(-1), -x.flip(-1)).flip(-1) - u
+
+
+def _one_sided(u: Tensor, x: Tensor) -> Tensor:
+    total, step = u, 1
+    while step < x.shape[0]:
+        decay = torch.exp(x[:-step] - x[step:])
+        carried = total[..., step:] + decay * total[..., :-step]
+        total = torch.cat([total[..., :step], carried], -1)
+        step *= 2
+    return total
+
+
+def _log_exponential_sums(g: Tensor, x: Tensor) -> Tensor:
+    left = _log_one_sided(g, x)
+    right = _log_one_sided(g.flip(-1), -x.flip(-1)).flip(-1)
+    # Σ_j≤i and Σ_j>i share no term: take j > i as the next right sum, decayed by one gap.
+    beyond = right[..., 1:] - x.diff()
+    end = torch.full_like(g[..., :1], -math.inf)
+    return torch.logaddexp(left, torch.cat([beyond, end], -1))
+
+
+def _log_one_sided(g: Tensor, x: Tensor) -> Tensor:
+    total, step = g, 1
+    while step < x.shape[0]:
+        carried = torch.logaddexp(total[..., step:], total[..., :-step] + (x[:-step] - x[step:]))
+        total = torch.cat([total[..., :step], carried], -1)
+        step *= 2
+    return total
+
+
+def _tridiagonal_solve(rhs: Tensor, support: Tensor, x: Tensor) -> Tensor:
+    """Solve with ``exp(-|x_i - x_j|)`` on the support: its inverse couples neighbours only.
+
+    With ``E = exp(-gap)`` and ``D = 1 - E²`` towards the neighbours a and z of m in the support,
+    ``u_m = (r_m (D_a + E_a² D_z) - r_a E_a D_z - r_z E_z D_a) / (D_a D_z)``; a missing neighbour
+    has ``E = 0, D = 1``.
+    """
+    d = x.shape[0]
+    here = torch.arange(d, device=x.device)
+    none_before = torch.full_like(support[..., :1], -1, dtype=torch.long)
+    before = torch.cummax(torch.where(support, here, -1), -1).values
+    before = torch.cat([none_before, before[..., :-1]], -1)
+    after = torch.cummin(torch.where(support, here, d).flip(-1), -1).values.flip(-1)
+    after = torch.cat([after[..., 1:], torch.full_like(none_before, d)], -1)
+    (Ea, Da, ra), (Ez, Dz, rz) = (
+        _towards(neighbour, inside, rhs, x)
+        for neighbour, inside in ((before, before >= 0), (after, after < d))
+    )
+    top = rhs * (Da + Ea.square() * Dz) - ra * Ea * Dz - rz * Ez * Da
+    return torch.where(support, top / (Da * Dz), torch.zeros((), dtype=rhs.dtype, device=x.device))
+
+
+def _towards(
+    neighbour: Tensor, inside: Tensor, rhs: Tensor, x: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    index = neighbour.clamp(0, x.shape[0] - 1)
+    gap = (x - x[index]).abs()
+    gap = torch.where(inside & (gap > 0), gap, torch.full_like(gap, math.inf))
+    value = torch.gather(rhs.expand(index.shape), -1, index)
+    return torch.exp(-gap), -torch.expm1(-2 * gap), value

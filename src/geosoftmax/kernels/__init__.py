@@ -1,0 +1,36 @@
+"""The numerical work, row by row: one definition in plain torch, and faster twins of it.
+
+`reference` defines every operation and runs on any device. `cpu` holds numba twins of those that
+gain from it. `twin` is the only place that chooses between them: a twin where one exists for the
+operation, the device and the size, else the reference.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from geosoftmax.costs.base import Cost
+from geosoftmax.kernels import reference
+
+__all__ = ["numba_installed", "reference", "twin"]
+
+
+@functools.cache
+def numba_installed() -> bool:
+    """Whether the compiled CPU kernels can be used."""
+    return importlib.util.find_spec("numba") is not None
+
+
+def twin(operation: str, cost: Cost, device: torch.device) -> Callable[..., Any]:
+    """Return the fastest implementation of a reference operation for this cost and device."""
+    if device.type == "cpu" and numba_installed():
+        from geosoftmax.kernels import cpu
+
+        if cpu.supports(operation, cost):
+            return getattr(cpu, operation)
+    return getattr(reference, operation)

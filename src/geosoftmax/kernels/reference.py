@@ -1,0 +1,243 @@
+"""Every operation in plain torch: what it means, on any device.
+
+Signals are batches of rows, ``(rows, *cost.shape)``. ``b = exp(f/2)`` with the maximum of ``f``
+subtracted, so ``max b = 1`` in each row, and ``b = 0`` is a mask. Each solve returns a `Rows`:
+``u`` scaled so that ``⟨b,u⟩ = uᵀKu``, the bracket of ``log⟨b,u*⟩``, and iterations.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from geosoftmax.costs.base import Cost
+from geosoftmax.costs.dense import DenseCost
+
+#: Rows for which a gap is computed at once, in entries.
+_CHECK_EVERY = 10
+
+
+class Rows(NamedTuple):
+    """The result of a solve, row by row."""
+
+    u: Tensor
+    lower: Tensor
+    upper: Tensor
+    iterations: Tensor
+
+
+def certificate_dtype(device: torch.device) -> torch.dtype:
+    """Return the dtype of brackets: float64 wherever the device has it."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def rounding_allowance(size: int, dtype: torch.dtype) -> float:
+    """Return by how much a bracket is widened for the rounding of its own sums."""
+    return torch.finfo(dtype).eps * (8 + 2 * math.sqrt(size))
+
+
+def certify(cost: Cost, b: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Rescale any ``u ≥ 0`` and bracket ``log⟨b,u*⟩``: returns ``u, lower, upper``.
+
+    With ``⟨b,u⟩ = uᵀKu`` and ``v = max(b - Ku, 0)``: ``log uᵀKu ≤ g-LSE ≤ log wᵀKw`` for every
+    ``w ≥ 0`` with ``Kw ≥ b``. Two such ``w`` are tried: ``u + v``, and ``u · max(b/Ku)``.
+    """
+    dtype = certificate_dtype(b.device)
+    b, u, cost = b.to(dtype), u.to(dtype), cost.to(dtype=dtype)
+    dims = tuple(range(1, b.dim()))
+    h = product(cost, u)
+    scale = (b * u).sum(dims, keepdim=True) / (u * h).sum(dims, keepdim=True)
+    u, h = u * scale, h * scale
+    energy = (u * h).sum(dims)
+    v = (b - h).clamp_min(0)
+    if cost.diagonal is not None:
+        v = v / cost.diagonal.clamp(max=1)
+    added = 2 * (v * h).sum(dims) + (v * product(cost, v)).sum(dims)
+    ratio = torch.where(b > 0, b / h, torch.zeros_like(b)).amax(dims).clamp_min(1)
+    slack = rounding_allowance(cost.size, dtype)
+    lower = torch.log(energy)
+    upper = torch.minimum(torch.log(energy + added), lower + 2 * torch.log(ratio))
+    return u, lower - slack, upper + slack
+
+
+def product(cost: Cost, u: Tensor) -> Tensor:
+    """``K u`` for the solvers: no gradients, and the device's fastest."""
+    from geosoftmax.kernels import twin
+
+    return twin("matvec", cost, u.device)(cost, u)
+
+
+def matvec(cost: Cost, u: Tensor) -> Tensor:
+    """``K u``."""
+    return cost.matvec(u)
+
+
+# ------------------------------------------------------------------ exact
+
+
+def threshold(cost: Cost, b: Tensor) -> Rows:
+    """Zero-one cost: ``u = max(0, b - τ) / (1 - k)``, with ``τ`` from one sort."""
+    k, one_minus_k = cost.affinities(b.dtype)  # type: ignore[attr-defined]
+    ordered = b.sort(-1, descending=True).values
+    count = torch.arange(1, b.shape[-1] + 1, dtype=b.dtype, device=b.device)
+    tau = k * ordered.cumsum(-1) / (one_minus_k + k * count)
+    kept = (ordered > tau).sum(-1, keepdim=True).clamp_min(1)
+    u = (b - tau.gather(-1, kept - 1)).clamp_min(0) / one_minus_k
+    return _finished(cost, b, u, 1)
+
+
+def prune(cost: Cost, b: Tensor) -> Rows:
+    """Line with p = 1, tree, zero-one: drop what is negative until nothing is.
+
+    For these ``K⁻¹`` is an M-matrix: a point that is negative on a support that contains the
+    optimal one is not in it. So supports shrink monotonically to the optimal one.
+    """
+    support = b > 0
+    rounds = 0
+    while True:
+        rounds += 1
+        u = cost.solve(b, support)
+        keep = support & (u > 0)
+        if bool((keep == support).all()):
+            break
+        support = keep
+    return _finished(cost, b, u, rounds)
+
+
+def exchange(cost: Cost, b: Tensor, support: Tensor, tol: float, max_iter: int) -> Rows:
+    """Block principal pivoting: solve on the support, drop negatives, add violated points.
+
+    Finite for every positive definite ``K`` (Murty's single exchange takes over when the number of
+    wrong points does not fall). Rows stop at a gap of `tol`; the best iterate of each is kept.
+    """
+    rows = b.shape[0]
+    u, lower, upper = certify(cost, b, smooth_start(cost, b))
+    best = Rows(u.to(b.dtype), lower, upper, torch.zeros(rows, dtype=torch.int64, device=b.device))
+    active = torch.arange(rows, device=b.device)
+    support = support & (b > 0)
+    fewest = torch.full((rows,), cost.size + 1, device=b.device)
+    patience = torch.full((rows,), 3, device=b.device)
+    for step in range(1, max_iter + 1):
+        part = part_of(cost, active)
+        ba = b[active]
+        u = part.solve(ba, support)
+        certified, low, up = certify(part, ba, u.clamp_min(0))
+        h = product(part, u)
+        wrong = torch.where(support, u < 0, ba - h > 1e-14 * ba)
+        _keep_best(best, active, certified, low, up, step)
+        count = wrong.flatten(1).sum(1)
+        better = count < fewest
+        fewest = torch.where(better, count, fewest)
+        patience = torch.where(better, 3, patience - 1)
+        single = patience < 0
+        if bool(single.any()):
+            wrong = torch.where(_expand(single, wrong), _last_only(wrong), wrong)
+        support = support ^ wrong
+        going = (up - low > tol) & (count > 0)
+        if not bool(going.any()):
+            break
+        active, support = active[going], support[going]
+        fewest, patience = fewest[going], patience[going]
+    return best
+
+
+def active_set(cost: Cost, b: Tensor, start: Tensor | None) -> Rows:
+    """Exact solves with the dense kernel of the cost, from the supports of `start`."""
+    support = b > 0 if start is None else start > 0
+    return exchange(_dense(cost), b, support, tol=1e-13, max_iter=4 * cost.size + 20)
+
+
+# ------------------------------------------------------------------ iterative
+
+
+def accelerate(cost: Cost, b: Tensor, start: Tensor, tol: float, max_iter: int) -> Rows:
+    """Accelerated projected gradient on (QP), restarted per row when momentum points uphill."""
+    dims = tuple(range(1, b.dim()))
+    rows = b.shape[0]
+    u, lower, upper = certify(cost, b, start)
+    best = Rows(u.to(b.dtype), lower, upper, torch.zeros(rows, dtype=torch.int64, device=b.device))
+    active = (upper - lower > tol).nonzero()[:, 0]
+    step = 1 / largest_eigenvalue(cost, b.dtype)
+    u = y = best.u[active]
+    ba, part = b[active], part_of(cost, active)
+    momentum = torch.ones(active.shape, dtype=b.dtype, device=b.device)
+    iteration = 0
+    while active.numel() and iteration < max_iter:
+        iteration += 1
+        ahead = (y - step * (part.matvec(y) - ba)).clamp_min(0)
+        uphill = ((y - ahead) * (ahead - u)).sum(dims) > 0
+        grown = (1 + torch.sqrt(1 + 4 * momentum.square())) / 2
+        weight = torch.where(uphill, 0, (momentum - 1) / grown)
+        y = ahead + _expand(weight, ahead) * (ahead - u)
+        momentum = torch.where(uphill, 1, grown)
+        u = ahead
+        if iteration % _CHECK_EVERY == 0 or iteration == max_iter:
+            certified, low, up = certify(part, ba, u)
+            _keep_best(best, active, certified, low, up, iteration)
+            going = (up - low > tol).nonzero()[:, 0]
+            if going.numel() < active.numel():
+                active, u, y = active[going], u[going], y[going]
+                momentum, ba, part = momentum[going], ba[going], part_of(cost, active)
+    return best
+
+
+def largest_eigenvalue(cost: Cost, dtype: torch.dtype, rounds: int = 8) -> Tensor:
+    """Return an upper bound of the largest eigenvalue of ``K`` (Collatz–Wielandt), a tight one."""
+    x = torch.ones((1, *cost.shape), dtype=dtype, device=cost.device)
+    if cost.batch_shape:
+        x = x.expand(*cost.batch_shape, *cost.shape)
+    Kx = x
+    for _ in range(rounds):
+        x = Kx / Kx.amax()
+        Kx = product(cost, x)
+    return (Kx / x).amax()
+
+
+def smooth_start(cost: Cost, b: Tensor) -> Tensor:
+    """``b / K1``: right where scores are smooth."""
+    return b / product(cost, torch.ones_like(b))
+
+
+# ------------------------------------------------------------------ helpers
+
+
+def _finished(cost: Cost, b: Tensor, u: Tensor, rounds: int) -> Rows:
+    u, lower, upper = certify(cost, b, u)
+    return Rows(u, lower, upper, torch.full(lower.shape, rounds, device=b.device))
+
+
+def _dense(cost: Cost) -> Cost:
+    return cost if isinstance(cost, DenseCost) else DenseCost(cost.matrix(), validate=False)
+
+
+def part_of(cost: Cost, rows: Tensor) -> Cost:
+    """Return the costs of some rows, where there is one cost per row."""
+    if not cost.batch_shape:
+        return cost
+    return cost.with_parameter(cost.parameter[rows])
+
+
+def _keep_best(
+    best: Rows, active: Tensor, u: Tensor, lower: Tensor, upper: Tensor, iteration: int
+) -> None:
+    """Write a certified iterate back where it narrowed the bracket."""
+    improved = (upper - lower) < (best.upper - best.lower)[active]
+    rows = active[improved]
+    best.u[rows] = u[improved].to(best.u.dtype)
+    best.lower[rows] = lower[improved]
+    best.upper[rows] = upper[improved]
+    best.iterations[active] = iteration
+
+
+def _expand(per_row: Tensor, like: Tensor) -> Tensor:
+    return per_row.reshape(-1, *([1] * (like.dim() - 1)))
+
+
+def _last_only(mask: Tensor) -> Tensor:
+    """Keep the last true entry of each row."""
+    flat = mask.flatten(1)
+    after = flat.flip(1).cumsum(1).flip(1)
+    return (flat & (after == 1)).reshape(mask.shape)

@@ -1,0 +1,284 @@
+"""The functions as torch Modules.
+
+A module holds its cost as buffers: it moves, is saved and is loaded with the module. With
+``learn_scale=True`` a scalar that multiplies the cost is learnt with the other parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from geosoftmax import functional
+from geosoftmax._validation import check_options, check_signal
+from geosoftmax.costs.base import Cost
+
+__all__ = [
+    "GeometricLogSumExp",
+    "GeometricLogisticLoss",
+    "GeometricSoftmax",
+    "HausdorffDivergence",
+    "PotentialLogisticLoss",
+    "PotentialSoftmax",
+]
+
+
+class CostModule(nn.Module):
+    """A module with a cost. `cost` gives it on the module's device, scaled as learnt."""
+
+    cost_signature: Tensor
+
+    def __init__(self, cost: Cost, *, learn_scale: bool = False) -> None:
+        super().__init__()
+        if not isinstance(cost, Cost):
+            raise TypeError(f"cost must be a geosoftmax Cost; got {type(cost).__name__}.")
+        self._spec, tensors = cost.flatten()
+        self._text = repr(cost)
+        self._count = len(tensors)
+        for k, tensor in enumerate(tensors):
+            if isinstance(tensor, nn.Parameter):
+                self.register_parameter(f"cost_{k}", tensor)
+            else:
+                self.register_buffer(f"cost_{k}", tensor.detach().clone())
+        # The kind of cost as bytes, so that a state of another kind is refused on loading.
+        self.register_buffer(
+            "cost_signature", torch.frombuffer(bytearray(self._spec, "utf8"), dtype=torch.uint8)
+        )
+        self.log_scale = nn.Parameter(torch.zeros(())) if learn_scale else None
+
+    @property
+    def cost(self) -> Cost:
+        """The cost, times the learnt scale."""
+        cost = Cost.unflatten(self._spec, [getattr(self, f"cost_{k}") for k in range(self._count)])
+        return cost if self.log_scale is None else cost * torch.exp(self.log_scale)
+
+    def extra_repr(self) -> str:
+        """Describe the cost."""
+        learnt = "" if self.log_scale is None else ", learn_scale=True"
+        return f"{self._text}{learnt}"
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> CostModule:
+        """Move as every module does, but keep the geometry out of half precision."""
+        kept = {f"cost_{k}": getattr(self, f"cost_{k}") for k in range(self._count)}
+        super()._apply(fn, recurse)
+        for name, before in kept.items():
+            after = getattr(self, name)
+            if before.is_floating_point() and torch.finfo(after.dtype).bits < 32:
+                self._buffers[name] = before.to(after.device)
+        return self
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        saved = state_dict.get(f"{prefix}cost_signature")
+        if saved is not None and not torch.equal(saved.cpu(), self.cost_signature.cpu()):
+            there = bytes(saved.cpu().tolist()).decode("utf8", "replace").replace("|", " ")
+            error_msgs.append(
+                f"the state was saved with another kind of cost ({there}) than {self._text}. "
+                "Build the module with that cost."
+            )
+            return
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+
+
+class _SolvingModule(CostModule):
+    """A module that solves (QP)."""
+
+    def __init__(
+        self,
+        cost: Cost,
+        *,
+        learn_scale: bool = False,
+        tol: float | None = None,
+        max_iter: int | None = None,
+    ) -> None:
+        super().__init__(cost, learn_scale=learn_scale)
+        check_options(tol, max_iter)
+        self.tol = tol
+        self.max_iter = max_iter
+
+
+class GeometricSoftmax(_SolvingModule):
+    """``geometric_softmax`` as a layer.
+
+    Parameters
+    ----------
+    cost : Cost
+    learn_scale : bool
+        Learn a positive number that multiplies the cost.
+    tol, max_iter
+        As for `geosoftmax.solve`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from geosoftmax import LineCost
+    >>> layer = torch.nn.Sequential(torch.nn.Linear(8, 5), GeometricSoftmax(LineCost(5)))
+    >>> layer(torch.randn(3, 8)).sum(-1)
+    tensor([1.0000, 1.0000, 1.0000], grad_fn=<SumBackward1>)
+    """
+
+    def forward(self, scores: Tensor) -> Tensor:
+        """Return distributions of the shape of the scores."""
+        return functional.geometric_softmax(
+            scores, self.cost, tol=self.tol, max_iter=self.max_iter
+        )
+
+
+class GeometricLogSumExp(_SolvingModule):
+    """``geometric_logsumexp`` as a layer. Parameters as for `GeometricSoftmax`."""
+
+    def forward(self, scores: Tensor) -> Tensor:
+        """Return one value per sample."""
+        return functional.geometric_logsumexp(
+            scores, self.cost, tol=self.tol, max_iter=self.max_iter
+        )
+
+
+class GeometricLogisticLoss(_SolvingModule):
+    """``geometric_logistic_loss`` with the arguments of ``torch.nn.CrossEntropyLoss``.
+
+    Parameters
+    ----------
+    cost : Cost
+    weight : Tensor, shape cost.shape, optional
+        The weight of each output.
+    ignore_index : int
+        Samples with this class index do not count.
+    reduction : {"mean", "sum", "none"}
+    label_smoothing : float
+    learn_scale, tol, max_iter
+        As for `GeometricSoftmax`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from geosoftmax import LineCost
+    >>> loss = GeometricLogisticLoss(LineCost(5, p=2) / 2)  # was torch.nn.CrossEntropyLoss()
+    >>> scores = torch.zeros(2, 5, requires_grad=True)
+    >>> loss(scores, torch.tensor([0, 4])).backward()
+    >>> scores.grad.shape
+    torch.Size([2, 5])
+    """
+
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        cost: Cost,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+        *,
+        learn_scale: bool = False,
+        tol: float | None = None,
+        max_iter: int | None = None,
+    ) -> None:
+        super().__init__(cost, learn_scale=learn_scale, tol=tol, max_iter=max_iter)
+        check_options(None, None, reduction)
+        if not 0 <= label_smoothing <= 1:
+            raise ValueError(f"label_smoothing must lie in 0…1; got {label_smoothing}.")
+        if weight is not None:
+            check_signal("weight", weight, cost)
+        self.register_buffer("weight", weight)
+        self.ignore_index = ignore_index
+        self.reduction = reduction
+        self.label_smoothing = label_smoothing
+
+    def forward(self, scores: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of scores against class indices or distributions."""
+        return functional.geometric_logistic_loss(
+            scores,
+            target,
+            self.cost,
+            reduction=self.reduction,
+            weight=self.weight,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+            tol=self.tol,
+            max_iter=self.max_iter,
+        )
+
+
+class PotentialSoftmax(CostModule):
+    """``potential_softmax`` as a layer: no solver, no iterations.
+
+    Parameters
+    ----------
+    cost : Cost
+    learn_scale : bool
+        Learn a positive number that multiplies the cost.
+    """
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return distributions of the shape of the logits."""
+        return functional.potential_softmax(logits, self.cost)
+
+
+class PotentialLogisticLoss(CostModule):
+    """``potential_logistic_loss`` as a module.
+
+    Parameters
+    ----------
+    cost : Cost
+    reduction : {"mean", "sum", "none"}
+    learn_scale : bool
+        Learn a positive number that multiplies the cost.
+    """
+
+    def __init__(self, cost: Cost, reduction: str = "mean", *, learn_scale: bool = False) -> None:
+        super().__init__(cost, learn_scale=learn_scale)
+        check_options(None, None, reduction)
+        self.reduction = reduction
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of logits against class indices or distributions."""
+        return functional.potential_logistic_loss(
+            logits, target, self.cost, reduction=self.reduction
+        )
+
+
+class HausdorffDivergence(CostModule):
+    """``hausdorff_divergence`` as a module, reduced over the batch.
+
+    Parameters
+    ----------
+    cost : Cost
+    symmetric : bool
+    reduction : {"mean", "sum", "none"}
+    learn_scale : bool
+        Learn a positive number that multiplies the cost.
+    """
+
+    def __init__(
+        self,
+        cost: Cost,
+        *,
+        symmetric: bool = False,
+        reduction: str = "mean",
+        learn_scale: bool = False,
+    ) -> None:
+        super().__init__(cost, learn_scale=learn_scale)
+        check_options(None, None, reduction)
+        self.symmetric = symmetric
+        self.reduction = reduction
+
+    def forward(self, alpha: Tensor, beta: Tensor) -> Tensor:
+        """Return ``D(alpha|beta)``."""
+        value = functional.hausdorff_divergence(alpha, beta, self.cost, symmetric=self.symmetric)
+        if self.reduction == "none":
+            return value
+        return value.mean() if self.reduction == "mean" else value.sum()

@@ -1,0 +1,115 @@
+"""Solvers of (QP), ``min ½ uᵀKu - bᵀu`` over ``u ≥ 0``, and the one table that chooses.
+
+===========================================  ============  ===============  ======================
+cost                                         outputs       method           exact, or iterates
+===========================================  ============  ===============  ======================
+``ZeroOneCost``                              any           ``threshold``    exact, O(d)
+``LineCost`` p = 1, ``GridCost`` 1-D p = 1   any           ``hull``         exact, O(d)
+``TreeCost``                                 any           ``policy``       exact, O(d) a round
+any other                                    up to 64      ``active_set``   exact
+any other                                    more than 64  ``accelerated``  to ``tol``, certified
+===========================================  ============  ===============  ======================
+
+Two more are never chosen, only asked for by name: ``active_set`` on larger problems, and ``lbfgs``,
+the paper's own method (log-space L-BFGS), for comparison.
+
+``accelerated`` iterates until the certified gap is at most ``tol``. Below 1e-4 it finishes with
+exact solves on the support (the distribution converges more slowly than the value does).
+
+Where ``tol`` is not given it is, by the dtype of the scores:
+
+=======================  ==========================  ===================
+dtype                    log-sum-exp, loss           softmax, extrapolate
+=======================  ==========================  ===================
+float64                  1e-9                        1e-9
+float32, half precision  1e-4                        1e-6
+=======================  ==========================  ===================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from geosoftmax.costs import GridCost, LineCost, TreeCost, ZeroOneCost
+from geosoftmax.costs.base import Cost
+from geosoftmax.kernels.reference import Rows, certify
+from geosoftmax.solvers.accelerated import accelerated
+from geosoftmax.solvers.exact import active_set, hull, policy, threshold
+from geosoftmax.solvers.lbfgs import lbfgs
+from geosoftmax.solvers.solution import ConvergenceWarning, Options, Solution
+
+__all__ = ["ConvergenceWarning", "Options", "Solution", "choose", "default_tolerance", "run"]
+
+#: Up to this many outputs, a cost without structure is solved exactly.
+SMALL = 64
+MAX_ITER = 5000
+
+METHODS: dict[str, Callable[[Cost, Tensor, Options], Rows]] = {
+    "threshold": threshold,
+    "hull": hull,
+    "policy": policy,
+    "active_set": active_set,
+    "accelerated": accelerated,
+    "lbfgs": lbfgs,
+}
+
+
+def choose(cost: Cost) -> str:
+    """Return the method for a cost: the table above."""
+    if isinstance(cost, ZeroOneCost):
+        return "threshold"
+    if _is_absolute_line(cost):
+        return "hull"
+    if isinstance(cost, TreeCost):
+        return "policy"
+    if cost.size <= SMALL:
+        return "active_set"
+    return "accelerated"
+
+
+def check_method(method: str, cost: Cost) -> str:
+    """Return the method to run, or say why the one that was asked for cannot."""
+    if method == "auto":
+        return choose(cost)
+    if method not in METHODS:
+        raise ValueError(f"method must be 'auto' or one of {', '.join(METHODS)}; got {method!r}.")
+    needs = {"threshold": "a ZeroOneCost", "hull": "a LineCost with p=1", "policy": "a TreeCost"}
+    if method in needs and choose(cost) != method:
+        raise ValueError(
+            f"method {method!r} solves {needs[method]}; got {cost!r}. "
+            f"Leave method='auto' for {choose(cost)!r}."
+        )
+    return method
+
+
+def default_tolerance(dtype: torch.dtype, *, distribution: bool) -> float:
+    """Return the tolerance of the second table above."""
+    if dtype == torch.float64:
+        return 1e-9
+    return 1e-6 if distribution else 1e-4
+
+
+def run(method: str, cost: Cost, b: Tensor, options: Options) -> Rows:
+    """Solve rows ``b`` of shape ``(rows, *cost.shape)``, in float64."""
+    if b.shape[0] == 0:
+        return _no_rows(b)
+    if options.init is None:
+        return METHODS[method](cost, b, options)
+    u, lower, upper = certify(cost, b, options.init)
+    if bool((upper - lower <= options.tol).all()):
+        return Rows(u, lower, upper, torch.zeros(lower.shape, dtype=torch.int64, device=b.device))
+    return METHODS[method](cost, b, options)
+
+
+def _no_rows(b: Tensor) -> Rows:
+    empty = torch.zeros(0, dtype=torch.float64, device=b.device)
+    return Rows(torch.zeros_like(b), empty, empty, torch.zeros_like(empty, dtype=torch.int64))
+
+
+def _is_absolute_line(cost: Cost) -> bool:
+    if isinstance(cost, GridCost):
+        return len(cost.shape) == 1 and cost.p == 1
+    return isinstance(cost, LineCost) and cost.p == 1

@@ -1,0 +1,61 @@
+"""Accelerated projected gradient, then exact solves on the support where more digits are asked."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from geosoftmax.costs._support import LARGEST_FACTOR
+from geosoftmax.costs.base import Cost
+from geosoftmax.kernels import reference, twin
+from geosoftmax.kernels.reference import Rows
+from geosoftmax.solvers.solution import Options
+
+#: Gaps from here on are reached by gradient steps alone.
+LOOSE = 1e-4
+#: Gradient steps before the first polish, and exchanges in a polish.
+BEFORE_POLISH = 300
+EXCHANGES = 60
+
+
+def accelerated(cost: Cost, b: Tensor, options: Options) -> Rows:
+    """Iterate in the dtype of the scores; what is left is finished in float64."""
+    start = options.init if options.init is not None else reference.smooth_start(cost, b)
+    loose = options.tol >= LOOSE
+    steps = options.max_iter if loose else min(BEFORE_POLISH, options.max_iter)
+    rows = _iterate(cost, b, start, max(options.tol, LOOSE), steps, options.dtype)
+    for _ in range(3):
+        pending = ((rows.upper - rows.lower) > options.tol).nonzero()[:, 0]
+        if pending.numel() == 0 or (loose and options.dtype == torch.float64):
+            break
+        part, bp = reference.part_of(cost, pending), b[pending]
+        up = rows.u[pending]
+        if int((up > 0).flatten(1).sum(1).max()) <= LARGEST_FACTOR:
+            better = reference.exchange(part, bp, up > 0, options.tol, EXCHANGES)
+            _merge(rows, pending, better)
+        left = options.max_iter - int(rows.iterations.max())
+        pending = ((rows.upper - rows.lower) > options.tol).nonzero()[:, 0]
+        if pending.numel() == 0 or left <= 0:
+            break
+        part, bp = reference.part_of(cost, pending), b[pending]
+        better = _iterate(part, bp, rows.u[pending], options.tol, left, torch.float64)
+        _merge(rows, pending, better)
+    return rows
+
+
+def _iterate(
+    cost: Cost, b: Tensor, start: Tensor, tol: float, steps: int, dtype: torch.dtype
+) -> Rows:
+    cost_here = cost.to(dtype=dtype) if cost.batch_shape else cost
+    rows = twin("accelerate", cost, b.device)(cost_here, b.to(dtype), start.to(dtype), tol, steps)
+    return rows._replace(u=rows.u.to(torch.float64))
+
+
+def _merge(rows: Rows, index: Tensor, better: Rows) -> None:
+    """Write back the rows whose bracket became narrower; count all iterations."""
+    rows.iterations[index] += better.iterations
+    narrower = (better.upper - better.lower) < (rows.upper - rows.lower)[index]
+    chosen = index[narrower]
+    rows.u[chosen] = better.u[narrower].to(rows.u.dtype)
+    rows.lower[chosen] = better.lower[narrower]
+    rows.upper[chosen] = better.upper[narrower]

@@ -1,0 +1,56 @@
+"""The paper's own method (§3.4): unconstrained L-BFGS on log-probabilities. For comparison only."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from geosoftmax.costs.base import Cost
+from geosoftmax.kernels.reference import Rows, certify
+from geosoftmax.solvers.solution import Options
+
+
+def lbfgs(cost: Cost, b: Tensor, options: Options) -> Rows:
+    """Maximise ``2 LSE(l) - log Σ exp(l_i + l_j - (f_i + f_j + c_ij)/2)`` for all rows together.
+
+    As in the authors' code: strong Wolfe line search, ``l`` starts at ``f``, stops when the sum over
+    the batch changes by less than ``tol``.
+    """
+    dims = tuple(range(1, b.dim()))
+    dtype = options.dtype
+    masked = b == 0
+    half_f = torch.log(torch.where(masked, torch.ones_like(b), b)).to(dtype)
+    minus_inf = torch.full_like(half_f, -torch.inf)
+    if options.init is None:
+        start = 2 * half_f
+    else:
+        mass = (options.init * b).clamp_min(torch.finfo(dtype).tiny)
+        start = torch.log(mass).to(dtype)
+    logits = torch.nn.Parameter(start - torch.logsumexp(start, dims, keepdim=True))
+    optimizer = torch.optim.LBFGS(
+        [logits],
+        lr=1,
+        max_iter=options.max_iter,
+        tolerance_grad=0,
+        tolerance_change=options.tol,
+        line_search_fn="strong_wolfe",
+    )
+
+    def weights() -> Tensor:
+        masked_logits = torch.where(masked, minus_inf, logits)
+        normalised = masked_logits - torch.logsumexp(masked_logits, dims, keepdim=True)
+        return normalised - half_f
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        log_u = weights()
+        value = torch.logsumexp(log_u + cost.log_matvec(log_u), dims).sum()
+        value.backward()
+        return value
+
+    with torch.enable_grad():
+        optimizer.step(closure)
+    with torch.no_grad():
+        u, lower, upper = certify(cost, b, torch.exp(weights()))
+    state = optimizer.state[logits]
+    return Rows(u, lower, upper, torch.full(lower.shape, state["n_iter"], device=b.device))

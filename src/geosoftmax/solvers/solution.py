@@ -1,0 +1,67 @@
+"""What a solve returns."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+
+class ConvergenceWarning(UserWarning):
+    """Some rows were not solved to the tolerance that was asked for."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Solution:
+    """The answer of a solve, with its certificate.
+
+    ``lower ≤ g-LSE(scores) ≤ upper`` holds whatever the solver did: it is checked, not assumed.
+
+    Attributes
+    ----------
+    alpha : Tensor, shape (*batch, *cost.shape)
+        The geometric softmax ``u b / ⟨b,u⟩``.
+    u : Tensor, shape (*batch, *cost.shape)
+        The minimiser of ``½ uᵀKu - bᵀu`` over ``u ≥ 0``, for ``b = exp((scores - max) / 2)``.
+    lower, upper : Tensor, shape batch, float64
+        The bracket of the geometric log-sum-exp.
+    iterations : Tensor, shape batch
+        Iterations of the method: rounds, exchanges or gradient steps.
+    converged : Tensor of bool, shape batch
+        Whether ``gap ≤ tol``.
+    method : str
+        The method that ran.
+    """
+
+    alpha: Tensor
+    u: Tensor
+    lower: Tensor
+    upper: Tensor
+    iterations: Tensor
+    converged: Tensor
+    method: str
+
+    @property
+    def gap(self) -> Tensor:
+        """``upper - lower``: how exact the value is, at most."""
+        return self.upper - self.lower
+
+    def __repr__(self) -> str:
+        rows = self.lower.numel()
+        worst = float(self.gap.max()) if rows else 0.0
+        done = int(self.converged.sum())
+        return (
+            f"Solution(shape={tuple(self.alpha.shape)}, method={self.method!r}, "
+            f"converged={done}/{rows}, worst gap={worst:.1e})"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What a solver is asked for."""
+
+    tol: float
+    max_iter: int
+    dtype: torch.dtype
+    init: Tensor | None = None
