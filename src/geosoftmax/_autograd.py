@@ -8,8 +8,8 @@ top of them. Each takes the value that a solver found, so that no rule solves (Q
 - `scaling`: ``v(α, θ)`` with ``v · Kv = α``: ``(D_h + D_v K) dv = dα - v ∂K v``.
 
 ``θ`` is the parameter of the cost. Rules are written with differentiable pieces, so that second
-derivatives follow. ``jvp`` rules live in subclasses because ``torch.compile`` refuses functions that
-have one.
+derivatives follow. ``jvp`` rules live in subclasses because ``torch.compile`` refuses functions
+that have one.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def negentropy(alpha: Tensor, v: Tensor, cost: Cost) -> Tensor:
 
 
 def log_product(v: Tensor, cost: Cost) -> Tensor:
-    """Return ``log(K v)``, in the log domain where the product underflows (without gradient there)."""
+    """Return ``log(K v)``: in the log domain, without gradient, where the product underflows."""
     h = cost.matvec(v)
     enough = h > _ops.tiny(h.dtype)
     if is_concrete(h) and bool(enough.all()):
@@ -107,15 +107,14 @@ def _rule(reverse: type[Function], forward: type[Function]) -> Any:
 
 def _parameter_vjp(cost: Cost, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Return the gradient of ``⟨y, K(θ) x⟩`` with respect to ``θ``."""
-    _, pullback = torch.func.vjp(lambda t: cost.with_parameter(t).matvec(x), theta)
+    pullback = torch.func.vjp(lambda t: cost.with_parameter(t).matvec(x), theta)[1]
     return pullback(y)[0]
 
 
 def _parameter_jvp(cost: Cost, theta: Tensor, x: Tensor, dtheta: Tensor) -> Tensor:
     """Return ``∂K(θ)[dθ] x``: the transpose of the rule above, so in reverse mode only."""
-    _, transpose = torch.func.vjp(
-        lambda y: _parameter_vjp(cost, theta, x, y), torch.zeros_like(x)
-    )
+    zero = torch.zeros_like(x)
+    transpose = torch.func.vjp(lambda y: _parameter_vjp(cost, theta, x, y), zero)[1]
     return transpose(dtheta)[0]
 
 
@@ -131,7 +130,7 @@ class _SupportSolve(Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        rhs, theta, support, cost = inputs
+        _, theta, support, cost = inputs
         ctx.cost = cost
         ctx.save_for_backward(theta, support, output)
         ctx.save_for_forward(theta, support, output)
@@ -146,7 +145,7 @@ class _SupportSolve(Function):
 
 class _SupportSolveForward(_SupportSolve):
     @staticmethod
-    def jvp(ctx: Any, drhs: Tensor | None, dtheta: Tensor | None, *_: Any) -> Tensor:
+    def jvp(ctx: Any, drhs: Tensor | None, dtheta: Tensor | None, *others: Any) -> Tensor:
         theta, support, x = ctx.saved_tensors
         change = torch.zeros_like(x) if drhs is None else drhs
         if dtheta is not None:
@@ -185,8 +184,8 @@ class _Minimiser(Function):
 
 class _MinimiserForward(_Minimiser):
     @staticmethod
-    def jvp(ctx: Any, db: Tensor | None, dtheta: Tensor | None, *_: Any) -> Tensor:
-        b, theta, u = ctx.saved_tensors
+    def jvp(ctx: Any, db: Tensor | None, dtheta: Tensor | None, *others: Any) -> Tensor:
+        _, theta, u = ctx.saved_tensors
         change = torch.zeros_like(u) if db is None else db
         if dtheta is not None:
             change = change - _parameter_jvp(ctx.cost, theta, u, dtheta)
@@ -202,7 +201,7 @@ class _LogSumExp(Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        f, theta, u, _, cost = inputs
+        f, theta, u, _value, cost = inputs
         ctx.cost = cost
         ctx.save_for_backward(f, theta, u)
         ctx.save_for_forward(f, theta, u)
@@ -222,7 +221,7 @@ class _LogSumExp(Function):
 
 class _LogSumExpForward(_LogSumExp):
     @staticmethod
-    def jvp(ctx: Any, df: Tensor | None, dtheta: Tensor | None, *_: Any) -> Tensor:
+    def jvp(ctx: Any, df: Tensor | None, dtheta: Tensor | None, *others: Any) -> Tensor:
         f, theta, u = ctx.saved_tensors
         cost = ctx.cost.with_parameter(theta)
         b, _ = half_exponential(f, cost)
@@ -266,7 +265,7 @@ class _Scaling(Function):
 
 class _ScalingForward(_Scaling):
     @staticmethod
-    def jvp(ctx: Any, dalpha: Tensor | None, dtheta: Tensor | None, *_: Any) -> Tensor:
+    def jvp(ctx: Any, dalpha: Tensor | None, dtheta: Tensor | None, *others: Any) -> Tensor:
         alpha, theta, v = ctx.saved_tensors
         cost = ctx.cost.with_parameter(theta)
         v = scaling(alpha, v, cost)
@@ -308,7 +307,7 @@ class _Negentropy(Function):
 
 class _NegentropyForward(_Negentropy):
     @staticmethod
-    def jvp(ctx: Any, dalpha: Tensor | None, dtheta: Tensor | None, *_: Any) -> Tensor:
+    def jvp(ctx: Any, dalpha: Tensor | None, dtheta: Tensor | None, *others: Any) -> Tensor:
         alpha, theta, v = ctx.saved_tensors
         cost = ctx.cost.with_parameter(theta)
         change = torch.zeros_like(inner(alpha, alpha, cost))

@@ -1,7 +1,7 @@
 """The opaque operators: solves, seen by autograd, ``torch.func`` and ``torch.compile`` as one step.
 
-They take and return plain tensors, know nothing of derivatives (`_autograd` does), check values, and
-warn when a tolerance was not reached. A cost travels as its text and tensors (`Cost.flatten`).
+They take and return plain tensors, know nothing of derivatives (`_autograd` does), check values,
+and warn when a tolerance was not reached. A cost travels as its text and tensors (`Cost.flatten`).
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def solve(
         return torch.zeros_like(scores), nothing, nothing.clone(), nothing.to(torch.int64)
     check_scores_values(scores, cost)
     double = certificate_dtype(scores.device)
-    f = scores.to(double)
-    peak = f.amax(tuple(range(-dimensions, 0)), keepdim=True)
-    b = torch.exp((f - peak) / 2).reshape(-1, *cost.shape)
+    peak = scores.amax(tuple(range(-dimensions, 0)), keepdim=True).to(double)
+    b = scores.to(double, copy=True, memory_format=torch.contiguous_format)
+    b = b.sub_(peak).mul_(0.5).exp_().reshape(-1, *cost.shape)
     if init is not None:
         check_init_values(init)
         init = init.to(double).reshape(b.shape)
@@ -202,5 +202,3 @@ _register_vmap(sinkhorn, signals=(0,), tensors=1, outputs=1)
 def tiny(dtype: torch.dtype) -> float:
     """Return the smallest product with ``K`` that still has all its digits."""
     return torch.finfo(dtype).tiny / torch.finfo(dtype).eps
-
-

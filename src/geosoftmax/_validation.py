@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor as _is_wrapped
 
 if TYPE_CHECKING:
     from geosoftmax.costs.base import Cost
@@ -35,7 +36,7 @@ def is_concrete(*tensors: Tensor) -> bool:
     """Whether the values of ``tensors`` can be read: no tracing, no ``torch.func`` wrapper."""
     if torch.compiler.is_compiling():
         return False
-    return not any(torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors)
+    return not any(_is_wrapped(t) for t in tensors)
 
 
 # ------------------------------------------------------------------ signals
@@ -149,7 +150,9 @@ def check_distribution_values(
         )
 
 
-def check_class_indices(target: Tensor, scores: Tensor, cost: Cost, ignore_index: int | None) -> None:
+def check_class_indices(
+    target: Tensor, scores: Tensor, cost: Cost, ignore_index: int | None
+) -> None:
     """Check integer targets: one index per sample, within the number of outputs."""
     batch = scores.shape[: scores.dim() - len(cost.shape)]
     if tuple(target.shape) != tuple(batch):
@@ -258,7 +261,7 @@ def check_count(name: str, value: Any) -> int:
 
 
 def as_float_tensor(name: str, value: Any) -> Tensor:
-    """Turn lists, arrays and tensors into a floating tensor; float64 unless it is a float tensor."""
+    """Turn lists, arrays and tensors into a floating tensor; float64 unless it already was one."""
     try:
         tensor = value if isinstance(value, Tensor) else torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError) as error:

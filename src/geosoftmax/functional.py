@@ -1,7 +1,7 @@
 """One function per object of the paper.
 
-Signals have shape ``(*batch, *cost.shape)``: any leading batch dimensions, then the outputs. Results
-have the dtype of the input; half precision is computed in float32. Write ``K = exp(-C/2)``,
+Signals have shape ``(*batch, *cost.shape)``: any leading batch dimensions, then the outputs.
+Results have the dtype of the input; half precision is computed in float32. Write ``K = exp(-C/2)``,
 ``b = exp(f/2)``; products of vectors are elementwise.
 """
 
@@ -253,17 +253,17 @@ def geometric_logistic_loss(
     max_iter: int | None = None,
     method: str = "auto",
 ) -> Tensor:
-    r"""Geometric logistic loss: :math:`\ell(\alpha, f) = \Omega^*(f) + \Omega(\alpha) - \langle\alpha, f\rangle`.
+    r"""Geometric logistic loss: :math:`\Omega^*(f) + \Omega(\alpha) - \langle\alpha, f\rangle`.
 
-    Convex in the scores, at least 0, and 0 exactly when ``target == geometric_softmax(scores)``. Its
-    gradient is ``geometric_softmax(scores) - target``.
+    Convex in the scores, at least 0, and 0 exactly when ``target == geometric_softmax(scores)``.
+    Its gradient is ``geometric_softmax(scores) - target``.
 
     Parameters
     ----------
     scores : Tensor, shape (*batch, *cost.shape)
     target : Tensor
-        Class indices, of shape batch and integer dtype (row-major over a grid); or distributions, of
-        the shape of scores.
+        Class indices, of shape batch and integer dtype (row-major over a grid); or distributions,
+        of the shape of scores.
     cost : Cost
     reduction : {"mean", "sum", "none"}
     weight : Tensor, shape cost.shape, optional
@@ -294,7 +294,7 @@ def geometric_logistic_loss(
     check_options(tol, max_iter, reduction)
     indices, alpha = _read_target(target, scores, cost, ignore_index, label_smoothing)
     f = _computed(scores)
-    f = f - f.detach().amax(_autograd.signal_dims(cost), keepdim=True).clamp_min(_FLOOR)
+    f = f - f.detach().amax(_autograd.signal_dims(cost), keepdim=True).clamp_min(_lowest(f))
     f, u, lower = _minimise(f, cost, tol, max_iter, method, distribution=False)
     conjugate = _autograd.log_sum_exp(f, u, lower, cost)
     if alpha is None:
@@ -308,7 +308,7 @@ def geometric_logistic_loss(
 
 @_full_precision
 def potential_softmax(logits: Tensor, cost: Cost) -> Tensor:
-    r"""Solver-free sibling of the geometric softmax: :math:`v \, Kv / v^\top K v`, ``v = exp(g/2)``.
+    r"""Solver-free sibling of the geometric softmax: :math:`v \, Kv / v^\top K v`, ``v = e^{g/2}``.
 
     It is ``geometric_softmax(2 log(Kv))`` exactly, by two products with ``K``: every Sinkhorn
     potential is reached, exact zeros and convexity in the logits are given up.
@@ -342,7 +342,7 @@ def potential_softmax(logits: Tensor, cost: Cost) -> Tensor:
 def potential_logistic_loss(
     logits: Tensor, target: Tensor, cost: Cost, *, reduction: str = "mean"
 ) -> Tensor:
-    r"""Loss of the solver-free sibling: the divergence :math:`D(\alpha \,|\, \text{potential-softmax}(g))`.
+    r"""Loss of the solver-free sibling: :math:`D(\alpha \,|\, \text{potential-softmax}(g))`.
 
     Equal to ``geometric_logistic_loss(2 log(Kv), target, cost)`` with ``v = exp(g/2)``.
 
@@ -388,8 +388,8 @@ def potential_logistic_loss(
 def sinkhorn_negentropy(alpha: Tensor, cost: Cost) -> Tensor:
     r"""Sinkhorn negentropy: :math:`\Omega(\alpha) = -\tfrac12 \mathrm{OT}_{C,2}(\alpha, \alpha)`.
 
-    Convex; between the negative Shannon entropy (large costs) and a kernel norm (small ones). 0 for a
-    single output.
+    Convex; between the negative Shannon entropy (large costs) and a kernel norm (small ones). 0 for
+    a single output.
 
     Parameters
     ----------
@@ -444,9 +444,10 @@ def sinkhorn_potential(alpha: Tensor, cost: Cost) -> Tensor:
 def hausdorff_divergence(
     alpha: Tensor, beta: Tensor, cost: Cost, *, symmetric: bool = False
 ) -> Tensor:
-    r"""Asymmetric Hausdorff divergence: :math:`D(\alpha|\beta) = \Omega(\alpha) - \langle\alpha, \nabla\Omega(\beta)\rangle`.
+    r"""Hausdorff divergence: :math:`\Omega(\alpha) - \langle\alpha, \nabla\Omega(\beta)\rangle`.
 
-    The Bregman divergence of the Sinkhorn negentropy: at least 0, and finite whatever the supports.
+    The Bregman divergence of the Sinkhorn negentropy, asymmetric: at least 0, and finite whatever
+    the supports.
 
     Parameters
     ----------
@@ -484,7 +485,7 @@ def hausdorff_divergence(
 
 @_full_precision
 def c_transform(f: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
-    r"""Soft C-transform: :math:`T(f, \alpha)(y) = -2 \log \langle \alpha, e^{(f - C(y,\cdot))/2} \rangle`.
+    r"""Soft C-transform: :math:`T(f, \alpha) = -2 \log \langle \alpha, e^{(f - C)/2} \rangle`.
 
     Parameters
     ----------
@@ -523,7 +524,10 @@ def c_transform(f: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
 
 # ------------------------------------------------------------------ shared pieces
 
-_FLOOR = -1e300  # keeps rows that are all -inf from turning into NaN before they are refused
+
+def _lowest(f: Tensor) -> float:
+    """Keep rows that are all -inf from turning into NaN before they are refused as such."""
+    return torch.finfo(f.dtype).min
 
 
 def check_scores_on(f: Tensor, alpha: Tensor) -> None:
@@ -653,7 +657,7 @@ def _sample_weights(
     if tuple(weight.shape) != cost.shape:
         raise ValueError(f"weight must have shape {cost.shape}; got {tuple(weight.shape)}.")
     weight = weight.to(loss.dtype)
-    if indices is not None:
+    if indices is not None and counted is not None:
         return weight.reshape(-1)[indices] * counted
     assert alpha is not None
     return _autograd.inner(alpha.to(loss.dtype), weight, cost)

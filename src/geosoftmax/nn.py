@@ -132,9 +132,7 @@ class GeometricSoftmax(_SolvingModule):
 
     def forward(self, scores: Tensor) -> Tensor:
         """Return distributions of the shape of the scores."""
-        return functional.geometric_softmax(
-            scores, self.cost, tol=self.tol, max_iter=self.max_iter
-        )
+        return functional.geometric_softmax(scores, self.cost, tol=self.tol, max_iter=self.max_iter)
 
 
 class GeometricLogSumExp(_SolvingModule):

@@ -128,22 +128,22 @@ class Cost(ABC):
         )
 
     def _store(self, **fields: Any) -> None:
-        self.__dict__.update(fields)
+        vars(self).update(fields)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if not k.startswith("_cached")}
+        return {k: v for k, v in vars(self).items() if not k.startswith("_cached")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        vars(self).update(state)
 
     def _once(self, name: str, build: Callable[[], Any]) -> Any:
         """Build a derived tensor once, unless gradients or tracing forbid to keep it."""
         if self.parameter.requires_grad or not is_concrete(self.parameter):
             return build()
         key = f"_cached_{name}"
-        if key not in self.__dict__:
-            self.__dict__[key] = build()
-        return self.__dict__[key]
+        if key not in vars(self):
+            vars(self)[key] = build()
+        return vars(self)[key]
 
 
 class ScaledCost(Cost):

@@ -204,9 +204,7 @@ class DenseCost(Cost):
                 flat_support,
             )
         else:
-            x = gathered_solve(
-                lambda rows, i, j: K[i, j], lambda v: v @ K, flat_rhs, flat_support
-            )
+            x = gathered_solve(lambda rows, i, j: K[i, j], lambda v: v @ K, flat_rhs, flat_support)
         return x.reshape(rhs.shape)
 
     def matrix(self) -> Tensor:

@@ -85,7 +85,7 @@ class GridCost(ScaledCost):
         lines = []
         for n, spacing in zip(self.shape, self.spacing.unbind(), strict=True):
             steps = torch.arange(n, dtype=self.spacing.dtype, device=self.device)
-            lines.append(LineCost._rebuild([repr(self.p)], [self.scale, steps * spacing]))
+            lines.append(LineCost._rebuild([repr(self.p), "1"], [self.scale, steps * spacing]))
         return lines
 
     def matvec(self, u: Tensor) -> Tensor:

@@ -45,6 +45,7 @@ class LineCost(ScaledCost):
 
     positions: Tensor
     p: float
+    even: bool  # whether all neighbours are at one distance
 
     def __init__(self, positions: Any, p: float = 1.0) -> None:
         p = check_power(p)
@@ -58,17 +59,22 @@ class LineCost(ScaledCost):
             scale=unit_scale(positions.device),
             positions=positions,
             p=p,
+            even=_evenly_spaced(positions),
         )
 
     def flatten(self) -> tuple[str, list[Tensor]]:
-        return f"LineCost|{self.p!r}", [self.scale, self.positions]
+        return f"LineCost|{self.p!r}|{self.even:d}", [self.scale, self.positions]
 
     @classmethod
     def _rebuild(cls, arguments: list[str], tensors: list[Tensor]) -> LineCost:
         cost = cls.__new__(cls)
         scale, positions = tensors
         cost._store(
-            shape=(positions.shape[0],), scale=scale, positions=positions, p=float(arguments[0])
+            shape=(positions.shape[0],),
+            scale=scale,
+            positions=positions,
+            p=float(arguments[0]),
+            even=arguments[1] == "1",
         )
         return cost
 
@@ -138,10 +144,9 @@ class LineCost(ScaledCost):
 
     def _taps(self) -> Tensor | None:
         """The convolution kernel, where classes are evenly spaced and ``K`` is short."""
-        gaps = self.positions.diff()
-        spacing = gaps[0]
-        if float((gaps - spacing).abs().max()) > 1e-12 * float(spacing):
+        if not self.even:
             return None
+        spacing = self.positions[1] - self.positions[0]
         width = math.ceil(self._reach() / float(spacing))
         if width > 2048 or 8 * width > self.shape[0]:
             return None
@@ -162,6 +167,11 @@ class LineCost(ScaledCost):
             blocks.append((slice(start, stop), slice(lo, hi)))
             start = stop
         return blocks
+
+
+def _evenly_spaced(positions: Tensor) -> bool:
+    gaps = positions.diff()
+    return gaps.numel() == 0 or bool((gaps == gaps[0]).all())
 
 
 def _convolve(u: Tensor, taps: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -215,7 +216,7 @@ class TreeCost(ScaledCost):
     # ------------------------------------------------------------------
 
     def edges(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """``r = exp(-length/2)`` and ``D = 1 - r²`` of the edge above each node; r = 0 at the root."""
+        """``r = exp(-length/2)``, ``D = 1 - r²`` of the edge above each node; r = 0 at the root."""
         half = self.scale / 2 * self.lengths[1:]
         root = torch.zeros(1, dtype=half.dtype, device=half.device)
         r = torch.cat([root, torch.exp(-half)])
@@ -223,16 +224,14 @@ class TreeCost(ScaledCost):
 
     def _to_nodes(self, signal: Tensor, fill: float | bool) -> Tensor:
         n = self.parents.shape[0]
-        nodes = torch.full(
-            (*signal.shape[:-1], n), fill, dtype=signal.dtype, device=signal.device
-        )
+        nodes = torch.full((*signal.shape[:-1], n), fill, dtype=signal.dtype, device=signal.device)
         index = self.outputs.expand(signal.shape)
         return nodes.scatter(-1, index, signal)
 
     def _downwards(self) -> list[tuple[slice, Tensor]]:
         """Each level below the root, with the parents of its nodes."""
         starts = self._once("starts", lambda: self.levels.tolist())
-        levels = [slice(a, b) for a, b in zip(starts[1:-1], starts[2:], strict=True)]
+        levels = [slice(a, b) for a, b in itertools.pairwise(starts[1:])]
         return [(level, self.parents[level]) for level in levels]
 
     def _upwards(self) -> list[tuple[slice, Tensor]]:
@@ -244,7 +243,9 @@ def _log_index_add(total: Tensor, index: Tensor, sent: Tensor) -> Tensor:
     where = index.expand(sent.shape)
     peak = total.scatter_reduce(-1, where, sent, "amax").detach()
     safe = torch.where(torch.isinf(peak), torch.zeros_like(peak), peak)
-    summed = torch.exp(total - safe).scatter_add(-1, where, torch.exp(sent - safe.gather(-1, where)))
+    summed = torch.exp(total - safe).scatter_add(
+        -1, where, torch.exp(sent - safe.gather(-1, where))
+    )
     return torch.log(summed) + safe
 
 

@@ -16,6 +16,8 @@ LOOSE = 1e-4
 #: Gradient steps before the first polish, and exchanges in a polish.
 BEFORE_POLISH = 300
 EXCHANGES = 60
+#: Largest cost whose matrix is made for rows that nothing else solves.
+LARGEST_DENSE = 1024
 
 
 def accelerated(cost: Cost, b: Tensor, options: Options) -> Rows:
@@ -31,8 +33,9 @@ def accelerated(cost: Cost, b: Tensor, options: Options) -> Rows:
         part, bp = reference.part_of(cost, pending), b[pending]
         up = rows.u[pending]
         if int((up > 0).flatten(1).sum(1).max()) <= LARGEST_FACTOR:
-            better = reference.exchange(part, bp, up > 0, options.tol, EXCHANGES)
+            better = twin("exchange", cost, b.device)(part, bp, up > 0, options.tol, EXCHANGES)
             _merge(rows, pending, better)
+            _solve_singular(cost, b, rows, pending[torch.isinf(better.upper)])
         left = options.max_iter - int(rows.iterations.max())
         pending = ((rows.upper - rows.lower) > options.tol).nonzero()[:, 0]
         if pending.numel() == 0 or left <= 0:
@@ -49,6 +52,13 @@ def _iterate(
     cost_here = cost.to(dtype=dtype) if cost.batch_shape else cost
     rows = twin("accelerate", cost, b.device)(cost_here, b.to(dtype), start.to(dtype), tol, steps)
     return rows._replace(u=rows.u.to(torch.float64))
+
+
+def _solve_singular(cost: Cost, b: Tensor, rows: Rows, index: Tensor) -> None:
+    """Where ``K`` is singular on the support, add outputs one at a time instead."""
+    if index.numel() and cost.size <= LARGEST_DENSE:
+        part = reference.part_of(cost, index)
+        _merge(rows, index, twin("active_set", cost, b.device)(part, b[index], None))
 
 
 def _merge(rows: Rows, index: Tensor, better: Rows) -> None:

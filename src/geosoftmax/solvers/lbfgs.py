@@ -13,8 +13,8 @@ from geosoftmax.solvers.solution import Options
 def lbfgs(cost: Cost, b: Tensor, options: Options) -> Rows:
     """Maximise ``2 LSE(l) - log Σ exp(l_i + l_j - (f_i + f_j + c_ij)/2)`` for all rows together.
 
-    As in the authors' code: strong Wolfe line search, ``l`` starts at ``f``, stops when the sum over
-    the batch changes by less than ``tol``.
+    As in the authors' code: strong Wolfe line search, ``l`` starts at ``f``, stops when the sum
+    over the batch changes by less than ``tol``.
     """
     dims = tuple(range(1, b.dim()))
     dtype = options.dtype

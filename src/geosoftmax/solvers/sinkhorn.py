@@ -19,6 +19,8 @@ from geosoftmax.kernels.reference import product
 
 #: Residual in log v below which Newton steps replace the averaged fixed point.
 NEWTON_BELOW = 0.5
+#: Probabilities below this are solved for, but do not count as errors.
+SUBNORMAL = 1e-290
 
 
 class SinkhornRows(NamedTuple):
@@ -33,12 +35,14 @@ def sinkhorn(cost: Cost, alpha: Tensor, tol: float, max_iter: int) -> SinkhornRo
     """Solve rows ``alpha`` of shape ``(rows, *cost.shape)``, in float64."""
     dims = tuple(range(1, alpha.dim()))
     inside = alpha > 0
+    counted = alpha > SUBNORMAL  # smaller ones have no digits to get right
     one = torch.ones_like(alpha)
 
     def multiply(x: Tensor) -> Tensor:
         return product(cost, x)
 
-    v = torch.where(inside, alpha / multiply(alpha).clamp_min(1e-300).sqrt(), 0 * one)
+    log_alpha = torch.log(torch.where(inside, alpha, one))
+    v = torch.where(inside, alpha / torch.where(inside, multiply(alpha), one).sqrt(), 0 * one)
     best = v
     rows = alpha.shape[0]
     smallest = torch.full((rows,), torch.inf, dtype=alpha.dtype, device=alpha.device)
@@ -46,8 +50,8 @@ def sinkhorn(cost: Cost, alpha: Tensor, tol: float, max_iter: int) -> SinkhornRo
     stalled = 0
     for iteration in range(1, max_iter + 1):
         h = multiply(v)
-        error = torch.where(inside, torch.log(v * h / alpha), 0 * one)
-        worst = error.abs().amax(dims)
+        error = torch.where(inside, torch.log(v) + torch.log(h) - log_alpha, 0 * one)
+        worst = torch.where(counted, error, 0 * one).abs().amax(dims)
         improved = worst < smallest
         best = torch.where(_per_row(improved, v), v, best)
         previous, smallest = smallest, torch.where(improved, worst, smallest)
@@ -60,8 +64,8 @@ def sinkhorn(cost: Cost, alpha: Tensor, tol: float, max_iter: int) -> SinkhornRo
         newton = (worst < NEWTON_BELOW) & improved
         step = -error / 2
         if bool(newton.any()):
-            root = torch.where(inside, (v * h).sqrt(), one)
-            s = torch.where(inside, (v / h).sqrt(), 0 * one)
+            root = torch.where(inside, v.sqrt() * h.sqrt(), one)
+            s = torch.where(inside, v.sqrt() / h.sqrt(), 0 * one)
             solved = stochastic_solve(multiply, s, root * error, rounds=12) / root
             step = torch.where(_per_row(newton, v), -solved, step)
         v = torch.where(inside, v * torch.exp(step), 0 * one)

@@ -1,0 +1,41 @@
+"""Numba twins of `reference` for CPUs: compiled, one row at a time, rows spread over threads.
+
+Kernels release the interpreter lock and are spread over a thread pool of our own, so that calling
+them from several threads, or after a fork, is safe, and ``torch.set_num_threads`` is obeyed. Rows
+never share state: results do not depend on the batch or on the number of threads.
+"""
+
+from __future__ import annotations
+
+from geosoftmax.costs import DenseCost, GridCost, LineCost, TreeCost
+from geosoftmax.costs.base import Cost
+from geosoftmax.kernels.cpu.accelerate import accelerate
+from geosoftmax.kernels.cpu.active_set import active_set
+from geosoftmax.kernels.cpu.exchange import exchange
+from geosoftmax.kernels.cpu.scans import matvec, prune, threshold
+
+__all__ = ["accelerate", "active_set", "exchange", "matvec", "prune", "supports", "threshold"]
+
+#: Grids with a side longer than this are left to the matrix products of torch.
+LONGEST_SIDE = 96
+#: Outputs beyond which exact solves on the support are left to LAPACK through torch.
+LARGEST_EXCHANGE = 9216
+#: The same for costs of which the whole matrix is needed.
+LARGEST_MATRIX = 2048
+
+
+def supports(operation: str, cost: Cost) -> bool:
+    """Whether there is a compiled twin of the operation for this cost."""
+    if operation == "matvec":
+        return isinstance(cost, TreeCost) or (isinstance(cost, LineCost) and cost.p == 1)
+    if operation == "prune":
+        return not isinstance(cost, DenseCost)
+    if operation == "accelerate":
+        return (
+            isinstance(cost, GridCost) and len(cost.shape) > 1 and max(cost.shape) <= LONGEST_SIDE
+        )
+    if operation == "exchange":
+        if isinstance(cost, GridCost):
+            return max(cost.shape) <= LONGEST_SIDE and cost.size <= LARGEST_EXCHANGE
+        return isinstance(cost, (DenseCost, LineCost)) and cost.size <= LARGEST_MATRIX
+    return operation in {"threshold", "active_set"}

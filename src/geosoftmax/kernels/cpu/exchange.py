@@ -1,0 +1,198 @@
+"""Exact solves on large supports: block principal pivoting on grids and dense costs."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from geosoftmax.costs.base import Cost
+from geosoftmax.kernels import reference
+from geosoftmax.kernels.cpu.factors import grid_product, kernel_factors
+from geosoftmax.kernels.cpu.runtime import as_rows, bracket, flat64, jit, new_outputs, spread
+from geosoftmax.kernels.reference import Rows, rounding_allowance
+
+ADD_ABOVE = reference.ADD_ABOVE  # compiled in as constants
+DROP_BELOW = reference.DROP_BELOW
+
+
+def exchange(cost: Cost, b: Tensor, support: Tensor, tol: float, max_iter: int) -> Rows:
+    """Block principal pivoting on a grid or a dense cost, without its full matrix for a grid."""
+    out = new_outputs(b)
+    rows = b.shape[0]
+    sides, kernels, bands = kernel_factors(cost, torch.float64)
+    slack = rounding_allowance(cost.size, torch.float64)
+    start = support.contiguous().reshape(rows, -1).numpy()
+    spread(
+        _exchange, rows, 1000 * b.numel(), flat64(b, rows), start, sides, *kernels, bands, tol,
+        max_iter, slack, *out,
+    )  # fmt: skip
+    return as_rows(b, *out)
+
+
+@jit
+def _fill(K0, K1, K2, n1, n2, index, size, L):
+    """L = K_SS, its lower triangle."""
+    for p in range(size):
+        i = index[p]
+        i0 = i // (n1 * n2)
+        i1 = i // n2 % n1
+        i2 = i % n2
+        for q in range(p + 1):
+            j = index[q]
+            L[p, q] = K0[i0, j // (n1 * n2)] * K1[i1, j // n2 % n1] * K2[i2, j % n2]
+
+
+@functools.partial(jit, reassociate=True)
+def _factor(L, size, panel):
+    """Cholesky in place, reciprocals on the diagonal, by panels of columns.
+
+    What is right of a panel is updated row by row with four columns of it at a time, from a
+    transposed copy, so that the inner loop is contiguous.
+    """
+    block = panel.shape[0]
+    for start in range(0, size, block):
+        stop = min(size, start + block)
+        for p in range(start, size):
+            for q in range(start, min(p + 1, stop)):
+                total = L[p, q]
+                for k in range(start, q):
+                    total -= L[p, k] * L[q, k]
+                if p == q:
+                    if total <= 1e-14:
+                        return False
+                    total = 1.0 / math.sqrt(total)
+                else:
+                    total *= L[q, q]
+                L[p, q] = total
+                panel[q - start, p] = total
+        for p in range(stop, size):
+            k = start
+            while k + 3 < stop:
+                w0 = L[p, k]
+                w1 = L[p, k + 1]
+                w2 = L[p, k + 2]
+                w3 = L[p, k + 3]
+                c0 = panel[k - start]
+                c1 = panel[k - start + 1]
+                c2 = panel[k - start + 2]
+                c3 = panel[k - start + 3]
+                for q in range(stop, p + 1):
+                    L[p, q] -= w0 * c0[q] + w1 * c1[q] + w2 * c2[q] + w3 * c3[q]
+                k += 4
+            while k < stop:
+                w0 = L[p, k]
+                for q in range(stop, p + 1):
+                    L[p, q] -= w0 * panel[k - start, q]
+                k += 1
+    return True
+
+
+@functools.partial(jit, reassociate=True)
+def _substitute(L, size, x):
+    """Solve L Lᵀ x = x in place."""
+    for p in range(size):
+        total = x[p]
+        for k in range(p):
+            total -= L[p, k] * x[k]
+        x[p] = total * L[p, p]
+    for p in range(size - 1, -1, -1):
+        value = x[p] * L[p, p]
+        x[p] = value
+        for k in range(p):
+            x[k] -= L[p, k] * value
+
+
+@jit
+def _exchange(
+    b, start, sides, K0, K1, K2, bands, tol, max_iter, slack, u, lower, upper, iterations,
+    first, last,
+):  # fmt: skip
+    n0, n1, n2 = sides
+    d = b.shape[1]
+    inside = np.empty(d, dtype=np.bool_)
+    wrong = np.empty(d, dtype=np.bool_)
+    index = np.empty(d, dtype=np.int64)
+    x = np.empty(d)
+    field = np.empty((n0, n1, n2))
+    middle = np.empty((n0, n1, n2))
+    product = np.empty((n0, n1, n2))
+    flat = field.reshape(d)
+    h = product.reshape(d)
+    L = np.empty((0, 0))
+    panel = np.empty((0, 0))
+    for row in range(first, last):
+        brow = b[row]
+        Ka = K0[0]
+        Kb = K1[0]
+        Kc = K2[row] if K2.shape[0] > 1 else K2[0]
+        for i in range(d):
+            inside[i] = start[row, i] and brow[i] > 0.0
+            u[row, i] = 0.0
+        lower[row] = -np.inf
+        upper[row] = np.inf
+        fewest = d + 1
+        patience = 3
+        for step in range(1, max_iter + 1):
+            iterations[row] = step
+            size = 0
+            for i in range(d):
+                if inside[i]:
+                    index[size] = i
+                    x[size] = brow[i]
+                    size += 1
+            if size > L.shape[0]:
+                grown = min(d, size + size // 4 + 16)
+                L = np.empty((grown, grown))
+                panel = np.empty((32, grown))
+            _fill(Ka, Kb, Kc, n1, n2, index, size, L)
+            if not _factor(L, size, panel):
+                break
+            _substitute(L, size, x)
+            for i in range(d):
+                flat[i] = 0.0
+            for p in range(size):
+                flat[index[p]] = x[p]
+            grid_product(Ka, Kb, Kc, bands, field, middle, product)
+            count = 0
+            last_wrong = -1
+            mass = 0.0
+            for p in range(size):
+                mass += brow[index[p]] * x[p]
+            for i in range(d):
+                if inside[i]:
+                    wrong[i] = flat[i] * brow[i] < -DROP_BELOW * tol * mass / d
+                else:
+                    wrong[i] = brow[i] - h[i] > (ADD_ABOVE * tol + 1e-14) * brow[i]
+                if wrong[i]:
+                    count += 1
+                    last_wrong = i
+            negative = False
+            for i in range(d):
+                if flat[i] < 0.0:
+                    flat[i] = 0.0
+                    negative = True
+            if negative:
+                grid_product(Ka, Kb, Kc, bands, field, middle, product)
+            low, up = bracket(brow, flat, h, slack)
+            if up - low < upper[row] - lower[row]:
+                lower[row] = low
+                upper[row] = up
+                for i in range(d):
+                    u[row, i] = flat[i]
+            if count == 0:
+                break
+            if count < fewest:
+                fewest = count
+                patience = 3
+            else:
+                patience -= 1
+            if patience >= 0:
+                for i in range(d):
+                    if wrong[i]:
+                        inside[i] = not inside[i]
+            else:
+                inside[last_wrong] = not inside[last_wrong]

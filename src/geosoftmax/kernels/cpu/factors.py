@@ -1,0 +1,72 @@
+"""Products with ``K = K0 ⊗ K1 ⊗ K2``."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from geosoftmax.costs import GridCost
+from geosoftmax.costs.base import Cost
+from geosoftmax.kernels.cpu.runtime import jit
+
+
+def kernel_factors(
+    cost: Cost, dtype: torch.dtype
+) -> tuple[tuple[int, int, int], tuple[np.ndarray, ...], tuple[int, int, int]]:
+    """Return ``K`` as a product of three kernels (stacked, one or one per row), and their bands."""
+    if isinstance(cost, GridCost):
+        kernels = [line._kernel().detach().to(dtype)[None] for line in cost.axes]
+    else:
+        K = torch.exp(-cost.matrix().detach() / 2).to(dtype)
+        kernels = [K.reshape(-1, *K.shape[-2:])]
+    kernels = [torch.ones((1, 1, 1), dtype=dtype)] * (3 - len(kernels)) + kernels
+    smallest = torch.finfo(dtype).eps * 1e-2
+    bands = [_bandwidth(k, smallest) for k in kernels]
+    sides = [k.shape[-1] for k in kernels]
+    arrays = [k.contiguous().numpy() for k in kernels]
+    return (sides[0], sides[1], sides[2]), tuple(arrays), (bands[0], bands[1], bands[2])
+
+
+def _bandwidth(kernel: Tensor, smallest: float) -> int:
+    """Distance from the diagonal beyond which a kernel is negligible in its own precision."""
+    matters = (kernel > smallest).nonzero()
+    return int((matters[:, -1] - matters[:, -2]).abs().max())
+
+
+@jit
+def grid_product(K0, K1, K2, bands, y, middle, out):
+    """Compute out = (K0 ⊗ K1 ⊗ K2) y, axis by axis, in contiguous loops that vectorise."""
+    n0, n1, n2 = y.shape
+    w0, w1, w2 = bands
+    for a in range(n0):
+        for i in range(n1):
+            for k in range(n2):
+                middle[a, i, k] = 0
+            for k in range(n2):
+                weight = y[a, i, k]
+                if weight != 0:
+                    for j in range(max(0, k - w2), min(n2, k + w2 + 1)):
+                        middle[a, i, j] += weight * K2[k, j]
+    for a in range(n0):
+        for i in range(n1):
+            for j in range(n2):
+                out[a, i, j] = 0
+            for k in range(max(0, i - w1), min(n1, i + w1 + 1)):
+                weight = K1[i, k]
+                for j in range(n2):
+                    out[a, i, j] += weight * middle[a, k, j]
+    if n0 > 1:
+        for a in range(n0):
+            for i in range(n1):
+                for j in range(n2):
+                    middle[a, i, j] = 0
+            for k in range(max(0, a - w0), min(n0, a + w0 + 1)):
+                weight = K0[a, k]
+                for i in range(n1):
+                    for j in range(n2):
+                        middle[a, i, j] += weight * out[k, i, j]
+        for a in range(n0):
+            for i in range(n1):
+                for j in range(n2):
+                    out[a, i, j] = middle[a, i, j]

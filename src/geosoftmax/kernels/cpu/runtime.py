@@ -1,0 +1,102 @@
+"""Compiling, threads, and the bracket of a row: what all compiled kernels share."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+
+from geosoftmax.kernels.reference import Rows
+
+#: Work, in entries, below which threads do not pay.
+WORTH_A_THREAD = 4096
+
+
+def jit(function: Callable[..., Any], *, reassociate: bool = False) -> Callable[..., Any]:
+    """Compile; `reassociate` lets sums be vectorised (in one fixed order: still deterministic)."""
+    fast = {"contract", "reassoc"} if reassociate else {"contract"}
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fast}
+    try:
+        return numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # no folder can hold the cache: compile in this process only
+        return numba.njit(**options)(function)
+
+
+@functools.lru_cache(maxsize=2)
+def _pool(_pid: int, threads: int) -> ThreadPoolExecutor:
+    """Return the pool of this process; a forked child gets one of its own."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="geosoftmax")
+
+
+def spread(kernel: Callable[..., None], rows: int, work: int, *arguments: Any) -> None:
+    """Run ``kernel(*arguments, first, last)`` over slices of the rows."""
+    threads = min(torch.get_num_threads(), rows)
+    if threads <= 1 or work < WORTH_A_THREAD:
+        kernel(*arguments, 0, rows)
+        return
+    parts = threads if rows < 64 * threads else 4 * threads
+    bounds = [rows * i // parts for i in range(parts + 1)]
+    pool = _pool(os.getpid(), threads)
+    jobs = [
+        pool.submit(kernel, *arguments, first, last) for first, last in itertools.pairwise(bounds)
+    ]
+    for job in jobs:
+        job.result()
+
+
+def flat64(signal: Tensor, rows: int) -> np.ndarray:
+    """Return a signal as contiguous float64 rows."""
+    return signal.detach().to(torch.float64).contiguous().reshape(rows, -1).numpy()
+
+
+def new_outputs(b: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return arrays for u, lower, upper and iterations."""
+    rows = b.shape[0]
+    u = np.empty((rows, b[0].numel() if rows else 0))
+    return u, np.empty(rows), np.empty(rows), np.zeros(rows, dtype=np.int64)
+
+
+def as_rows(b: Tensor, u: np.ndarray, *rest: np.ndarray) -> Rows:
+    """Return what a kernel wrote, with the shape of the signals."""
+    lower, upper, iterations = (torch.from_numpy(x) for x in rest)
+    return Rows(torch.from_numpy(u).reshape(b.shape), lower, upper, iterations)
+
+
+@jit
+def bracket(b, u, h, slack):  # type: ignore[no-untyped-def]
+    """Rescale u and h in place so that ⟨b,u⟩ = uᵀKu; return lower, upper.
+
+    As `reference.certify`, with vᵀKv bounded by (Σv)² instead of one more product.
+    """
+    bu = 0.0
+    uh = 0.0
+    for i in range(b.shape[0]):
+        bu += b[i] * u[i]
+        uh += u[i] * h[i]
+    scale = bu / uh
+    energy = bu * scale
+    vh = 0.0
+    v_sum = 0.0
+    ratio = 1.0
+    for i in range(b.shape[0]):
+        u[i] *= scale
+        hi = h[i] * scale
+        h[i] = hi
+        v = b[i] - hi
+        if v > 0.0:
+            vh += v * hi
+            v_sum += v
+            if b[i] > ratio * hi:
+                ratio = b[i] / hi
+    lower = math.log(energy)
+    upper = min(math.log(energy + 2.0 * vh + v_sum * v_sum), lower + 2.0 * math.log(ratio))
+    return lower - slack, upper + slack
