@@ -1,0 +1,1 @@
+"""The application of geosoftmax: experiments, figures and the command line."""
