@@ -104,7 +104,7 @@ def table(rows: list[Row]) -> Table:
         "TV",
         "Haus.",
         title="Drawings recovered from their distance fields",
-        caption="gap: certified, of the log-sum-exp (– closed form). pixels: used / in the drawing.\n"
+        caption="gap: certified (– closed form). pixels: used / in the drawing.\n"
         "TV: total variation to the drawing. Haus.: Hausdorff divergence from it.",
     )
     for row in rows:

@@ -156,7 +156,9 @@ def exchange(cost: Cost, b: Tensor, support: Tensor, tol: float, max_iter: int) 
 def active_set(cost: Cost, b: Tensor, start: Tensor | None) -> Rows:
     """Exact solves with the dense kernel of the cost, from the supports of `start`."""
     support = b > 0 if start is None else start > 0
-    return exchange(_dense(cost), b, support, tol=1e-13, max_iter=4 * cost.size + 20)
+    limit = 4 * cost.size + 20
+    rows = exchange(_dense(cost), b.flatten(1), support.flatten(1), tol=1e-13, max_iter=limit)
+    return rows._replace(u=rows.u.reshape(b.shape))
 
 
 # ------------------------------------------------------------------ iterative
