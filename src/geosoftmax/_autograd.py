@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
+from torch.autograd import Function, forward_ad
 
 from geosoftmax import _ops
 from geosoftmax._validation import is_concrete
@@ -55,6 +55,8 @@ def half_exponential(f: Tensor, cost: Cost) -> tuple[Tensor, Tensor]:
 
 def minimiser(b: Tensor, u: Tensor, cost: Cost) -> Tensor:
     """Return ``u`` as a function of ``b`` and of the parameter of the cost."""
+    if _is_constant(b, cost.parameter, u):
+        return u
     return _rule(_Minimiser, _MinimiserForward).apply(b, cost.parameter, u, cost)
 
 
@@ -67,11 +69,15 @@ def softmax(f: Tensor, u: Tensor, cost: Cost) -> Tensor:
 
 def log_sum_exp(f: Tensor, u: Tensor, value: Tensor, cost: Cost) -> Tensor:
     """Return the value as a function of ``f`` and of the parameter of the cost."""
+    if _is_constant(f, cost.parameter, u):
+        return value.to(f.dtype)
     return _rule(_LogSumExp, _LogSumExpForward).apply(f, cost.parameter, u, value, cost)
 
 
 def scaling(alpha: Tensor, v: Tensor, cost: Cost) -> Tensor:
     """Return ``v`` as a function of ``α`` and of the parameter of the cost."""
+    if _is_constant(alpha, cost.parameter, v):
+        return v
     return _rule(_Scaling, _ScalingForward).apply(alpha, cost.parameter, v, cost)
 
 
@@ -103,6 +109,13 @@ def log_product(v: Tensor, cost: Cost) -> Tensor:
 def _rule(reverse: type[Function], forward: type[Function]) -> Any:
     """Choose the class with a jvp wherever that is allowed."""
     return reverse if torch.compiler.is_compiling() else forward
+
+
+def _is_constant(*tensors: Tensor) -> bool:
+    """Whether no derivative can be asked of these: then the rules, which are slow, are left out."""
+    if not is_concrete(*tensors) or forward_ad._current_level >= 0:
+        return False
+    return not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))
 
 
 def _parameter_vjp(cost: Cost, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:

@@ -1,12 +1,16 @@
 """The opaque operators: solves, seen by autograd, ``torch.func`` and ``torch.compile`` as one step.
 
+Where nothing traces or transforms the call, the same functions are called directly.
+
 They take and return plain tensors, know nothing of derivatives (`_autograd` does), check values,
 and warn when a tolerance was not reached. A cost travels as its text and tensors (`Cost.flatten`).
 """
 
 from __future__ import annotations
 
+import functools
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,6 +21,7 @@ from geosoftmax._validation import (
     check_distribution_values,
     check_init_values,
     check_scores_values,
+    is_concrete,
 )
 from geosoftmax.costs.base import Cost
 from geosoftmax.kernels.reference import certificate_dtype
@@ -28,8 +33,7 @@ SINKHORN_AIM = 1e-14
 SINKHORN_MAX_ITER = 200
 
 
-@torch.library.custom_op("geosoftmax::solve", mutates_args=())
-def solve(
+def _solve(
     scores: Tensor,
     cost_tensors: list[Tensor],
     cost_spec: str,
@@ -69,7 +73,10 @@ def solve(
     )
 
 
-@solve.register_fake
+_solve_op = torch.library.custom_op("geosoftmax::solve", _solve, mutates_args=())
+
+
+@_solve_op.register_fake
 def _(scores: Tensor, cost_tensors, cost_spec, dimensions, tol, max_iter, method, init) -> Any:
     batch = scores.shape[: scores.dim() - dimensions]
     bound = scores.new_empty(batch, dtype=certificate_dtype(scores.device))
@@ -81,8 +88,7 @@ def _(scores: Tensor, cost_tensors, cost_spec, dimensions, tol, max_iter, method
     )
 
 
-@torch.library.custom_op("geosoftmax::support_solve", mutates_args=())
-def support_solve(
+def _support_solve(
     rhs: Tensor, support: Tensor, cost_tensors: list[Tensor], cost_spec: str
 ) -> Tensor:
     """``x`` with ``K_SS x_S = rhs_S`` on the support and 0 elsewhere."""
@@ -94,13 +100,17 @@ def support_solve(
     return x.to(rhs.dtype).contiguous()
 
 
-@support_solve.register_fake
+_support_solve_op = torch.library.custom_op(
+    "geosoftmax::support_solve", _support_solve, mutates_args=()
+)
+
+
+@_support_solve_op.register_fake
 def _(rhs: Tensor, support: Tensor, cost_tensors, cost_spec) -> Tensor:
     return torch.empty_like(rhs, memory_format=torch.contiguous_format)
 
 
-@torch.library.custom_op("geosoftmax::sinkhorn", mutates_args=())
-def sinkhorn(
+def _sinkhorn(
     alpha: Tensor, cost_tensors: list[Tensor], cost_spec: str, dimensions: int, name: str
 ) -> Tensor:
     """``v ≥ 0`` with ``v · Kv = α``."""
@@ -123,7 +133,10 @@ def sinkhorn(
     return solved.v.to(alpha.dtype).reshape(alpha.shape)
 
 
-@sinkhorn.register_fake
+_sinkhorn_op = torch.library.custom_op("geosoftmax::sinkhorn", _sinkhorn, mutates_args=())
+
+
+@_sinkhorn_op.register_fake
 def _(alpha: Tensor, cost_tensors, cost_spec, dimensions, name) -> Tensor:
     return torch.empty_like(alpha, memory_format=torch.contiguous_format)
 
@@ -194,9 +207,30 @@ def _register_vmap(op: Any, signals: tuple[int, ...], tensors: int, outputs: int
     op.register_vmap(rule)
 
 
-_register_vmap(solve, signals=(0, 7), tensors=1, outputs=4)
-_register_vmap(support_solve, signals=(0, 1), tensors=2, outputs=1)
-_register_vmap(sinkhorn, signals=(0,), tensors=1, outputs=1)
+_register_vmap(_solve_op, signals=(0, 7), tensors=1, outputs=4)
+_register_vmap(_support_solve_op, signals=(0, 1), tensors=2, outputs=1)
+_register_vmap(_sinkhorn_op, signals=(0,), tensors=1, outputs=1)
+
+
+# ------------------------------------------------------------------ calling them
+
+
+def _callable(op: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls the operator only where something traces or transforms it."""
+
+    def call(signal: Tensor, *arguments: Any) -> Any:
+        tensors = [t for a in arguments if isinstance(a, list) for t in a]
+        if not is_concrete(signal, *tensors):
+            return op(signal, *arguments)
+        with torch.no_grad():
+            return function(signal, *arguments)
+
+    return functools.wraps(function)(call)
+
+
+solve = _callable(_solve_op, _solve)
+support_solve = _callable(_support_solve_op, _support_solve)
+sinkhorn = _callable(_sinkhorn_op, _sinkhorn)
 
 
 def tiny(dtype: torch.dtype) -> float:

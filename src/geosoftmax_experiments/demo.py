@@ -11,6 +11,7 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import entmax
 import matplotlib
@@ -73,7 +74,7 @@ def solve_digit(digit: int, noise: float, generator: torch.Generator) -> Row:
 
 def load_drawing(digit: int) -> Tensor:
     """Return the first such digit of scikit-learn's, without its faint ink, as a distribution."""
-    data = load_digits()
+    data: Any = load_digits()
     image = torch.from_numpy(data.images[(data.target == digit).argmax()])
     ink = (image - 0.4 * image.max()).clamp_min(0)
     return ink / ink.sum()

@@ -231,6 +231,16 @@ def part_of(cost: Cost, rows: Tensor) -> Cost:
     return cost.with_parameter(cost.parameter[rows])
 
 
+def merge(rows: Rows, index: Tensor, better: Rows) -> None:
+    """Write back the rows whose bracket became narrower; count all iterations."""
+    rows.iterations[index] += better.iterations
+    narrower = (better.upper - better.lower) < (rows.upper - rows.lower)[index]
+    chosen = index[narrower]
+    rows.u[chosen] = better.u[narrower].to(rows.u.dtype)
+    rows.lower[chosen] = better.lower[narrower]
+    rows.upper[chosen] = better.upper[narrower]
+
+
 def _keep_best(
     best: Rows, active: Tensor, u: Tensor, lower: Tensor, upper: Tensor, iteration: int
 ) -> None:

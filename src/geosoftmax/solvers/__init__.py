@@ -28,6 +28,7 @@ float32, half precision  1e-4                        1e-6
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import torch
@@ -35,7 +36,7 @@ from torch import Tensor
 
 from geosoftmax.costs import GridCost, LineCost, TreeCost, ZeroOneCost
 from geosoftmax.costs.base import Cost
-from geosoftmax.kernels.reference import Rows, certify
+from geosoftmax.kernels.reference import Rows, certify, merge, part_of
 from geosoftmax.solvers.accelerated import accelerated
 from geosoftmax.solvers.exact import active_set, hull, policy, threshold
 from geosoftmax.solvers.lbfgs import lbfgs
@@ -99,9 +100,12 @@ def run(method: str, cost: Cost, b: Tensor, options: Options) -> Rows:
     if options.init is None:
         return METHODS[method](cost, b, options)
     u, lower, upper = certify(cost, b, options.init)
-    if bool((upper - lower <= options.tol).all()):
-        return Rows(u, lower, upper, torch.zeros(lower.shape, dtype=torch.int64, device=b.device))
-    return METHODS[method](cost, b, options)
+    rows = Rows(u, lower, upper, torch.zeros(lower.shape, dtype=torch.int64, device=b.device))
+    pending = (upper - lower > options.tol).nonzero()[:, 0]
+    if pending.numel():
+        rest = dataclasses.replace(options, init=u[pending])
+        merge(rows, pending, METHODS[method](part_of(cost, pending), b[pending], rest))
+    return rows
 
 
 def _no_rows(b: Tensor) -> Rows:

@@ -34,7 +34,7 @@ def accelerated(cost: Cost, b: Tensor, options: Options) -> Rows:
         up = rows.u[pending]
         if int((up > 0).flatten(1).sum(1).max()) <= LARGEST_FACTOR:
             better = twin("exchange", cost, b.device)(part, bp, up > 0, options.tol, EXCHANGES)
-            _merge(rows, pending, better)
+            reference.merge(rows, pending, better)
             _solve_singular(cost, b, rows, pending[torch.isinf(better.upper)])
         left = options.max_iter - int(rows.iterations.max())
         pending = ((rows.upper - rows.lower) > options.tol).nonzero()[:, 0]
@@ -42,7 +42,7 @@ def accelerated(cost: Cost, b: Tensor, options: Options) -> Rows:
             break
         part, bp = reference.part_of(cost, pending), b[pending]
         better = _iterate(part, bp, rows.u[pending], options.tol, left, torch.float64)
-        _merge(rows, pending, better)
+        reference.merge(rows, pending, better)
     return rows
 
 
@@ -58,14 +58,4 @@ def _solve_singular(cost: Cost, b: Tensor, rows: Rows, index: Tensor) -> None:
     """Where ``K`` is singular on the support, add outputs one at a time instead."""
     if index.numel() and cost.size <= LARGEST_DENSE:
         part = reference.part_of(cost, index)
-        _merge(rows, index, twin("active_set", cost, b.device)(part, b[index], None))
-
-
-def _merge(rows: Rows, index: Tensor, better: Rows) -> None:
-    """Write back the rows whose bracket became narrower; count all iterations."""
-    rows.iterations[index] += better.iterations
-    narrower = (better.upper - better.lower) < (rows.upper - rows.lower)[index]
-    chosen = index[narrower]
-    rows.u[chosen] = better.u[narrower].to(rows.u.dtype)
-    rows.lower[chosen] = better.lower[narrower]
-    rows.upper[chosen] = better.upper[narrower]
+        reference.merge(rows, index, twin("active_set", cost, b.device)(part, b[index], None))

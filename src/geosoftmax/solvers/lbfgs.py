@@ -36,21 +36,22 @@ def lbfgs(cost: Cost, b: Tensor, options: Options) -> Rows:
         line_search_fn="strong_wolfe",
     )
 
-    def weights() -> Tensor:
+    def weights() -> tuple[Tensor, Tensor]:
+        """Return ``log α`` and ``log u``."""
         masked_logits = torch.where(masked, minus_inf, logits)
-        normalised = masked_logits - torch.logsumexp(masked_logits, dims, keepdim=True)
-        return normalised - half_f
+        log_alpha = masked_logits - torch.logsumexp(masked_logits, dims, keepdim=True)
+        return log_alpha, log_alpha - half_f
 
     def closure() -> Tensor:
-        optimizer.zero_grad()
-        log_u = weights()
-        value = torch.logsumexp(log_u + cost.log_matvec(log_u), dims).sum()
-        value.backward()
-        return value
+        # The gradient by hand: solves run below autograd.
+        log_alpha, log_u = weights()
+        terms = log_u + cost.log_matvec(log_u)
+        value = torch.logsumexp(terms, dims, keepdim=True)
+        logits.grad = 2 * (torch.exp(terms - value) - torch.exp(log_alpha))
+        return value.sum()
 
-    with torch.enable_grad():
-        optimizer.step(closure)
     with torch.no_grad():
-        u, lower, upper = certify(cost, b, torch.exp(weights()))
+        optimizer.step(closure)
+        u, lower, upper = certify(cost, b, torch.exp(weights()[1]))
     state = optimizer.state[logits]
     return Rows(u, lower, upper, torch.full(lower.shape, state["n_iter"], device=b.device))
