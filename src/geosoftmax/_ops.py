@@ -20,7 +20,7 @@ from geosoftmax import solvers
 from geosoftmax._validation import (
     check_distribution_values,
     check_init_values,
-    check_scores_values,
+    check_peaks,
     is_concrete,
 )
 from geosoftmax.costs.base import Cost
@@ -49,9 +49,9 @@ def _solve(
     if scores.numel() == 0:
         nothing = scores.new_zeros(batch, dtype=torch.float64)
         return torch.zeros_like(scores), nothing, nothing.clone(), nothing.to(torch.int64)
-    check_scores_values(scores, cost)
     double = certificate_dtype(scores.device)
     peak = scores.amax(tuple(range(-dimensions, 0)), keepdim=True).to(double)
+    check_peaks(peak)
     b = scores.to(double, copy=True, memory_format=torch.contiguous_format)
     b = b.sub_(peak).mul_(0.5).exp_().reshape(-1, *cost.shape)
     if init is not None:
@@ -151,13 +151,12 @@ def _per_row(cost: Cost, batch: torch.Size) -> Cost:
 
 
 def _warn_if_not_converged(gap: Tensor, tol: float, method: str, iterations: Tensor) -> None:
-    late = gap > tol
-    count = int(late.sum())
-    if count == 0:
-        return
     worst = float(gap.max())
+    if worst <= tol:
+        return
+    late = int((gap > tol).sum())
     warnings.warn(
-        f"{count} of {gap.numel()} rows did not reach tol={tol:g}: the worst certified gap is "
+        f"{late} of {gap.numel()} rows did not reach tol={tol:g}: the worst certified gap is "
         f"{worst:.1e} after {int(iterations.max())} iterations of {method!r}. "
         "The bracket is still true; raise max_iter, or ask for a larger tol.",
         solvers.ConvergenceWarning,

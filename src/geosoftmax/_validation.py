@@ -91,11 +91,10 @@ def _shape_hint(signal: Tensor, cost: Cost) -> str:
     return f"The last {n} dimension(s) hold one sample."
 
 
-def check_scores_values(scores: Tensor, cost: Cost) -> None:
-    """Refuse NaN, +inf and rows without a finite score. ``-inf`` is a mask."""
-    dims = tuple(range(-len(cost.shape), 0))
-    peak = scores.amax(dim=dims)  # NaN and +inf propagate into the maximum
-    if bool(torch.isfinite(peak).all()):
+def check_peaks(peak: Tensor) -> None:
+    """Refuse scores by their row maxima: NaN, +inf, rows without a finite score (-inf masks)."""
+    extremes = (float(peak.amin()), float(peak.amax()))  # NaN propagates into both
+    if all(math.isfinite(x) for x in extremes):
         return
     if bool(torch.isnan(peak).any()):
         rows = int(torch.isnan(peak).sum())

@@ -98,5 +98,9 @@ def bracket(b, u, h, slack):  # type: ignore[no-untyped-def]
             if b[i] > ratio * hi:
                 ratio = b[i] / hi
     lower = math.log(energy)
-    upper = min(math.log(energy + 2.0 * vh + v_sum * v_sum), lower + 2.0 * math.log(ratio))
-    return lower - slack, upper + slack
+    added = (2.0 * vh + v_sum * v_sum) / energy
+    raised = ratio - 1.0
+    if added > 1e-8:  # below, log(1 + x) ≤ x is sharp enough
+        added = math.log1p(added)
+        raised = math.log1p(raised)
+    return lower - slack, lower + min(added, 2.0 * raised) + slack
