@@ -154,7 +154,7 @@ def draw(rows: list[Row], noise: float) -> Figure:
         for k, (axis, picture) in enumerate(zip(line, pictures, strict=True)):
             field = k in (1, 3)
             axis.imshow(
-                picture,
+                picture.numpy(),
                 cmap="viridis" if field else "gray_r",
                 vmin=float(row.exact.min()) if field else 0.0,
                 vmax=float(row.exact.max()) if field else 1.2 * float(row.drawing.max()),

@@ -1,0 +1,28 @@
+"""The examples of the README run as they stand."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parent.parent / "README.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf8"), re.DOTALL)
+
+
+def test_readme_has_an_example():
+    assert BLOCKS
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_example_runs(block, capsys):
+    exec(compile(block, "README.md", "exec"), {})
+    assert "converged=8/8" in capsys.readouterr().out
+
+
+def test_links_lead_somewhere():
+    missing = [
+        link
+        for link in re.findall(r"\]\(([^)#]+)\)", README.read_text(encoding="utf8"))
+        if not link.startswith("http") and not (README.parent / link).exists()
+    ]
+    assert missing == []
