@@ -91,15 +91,19 @@ def negentropy(alpha: Tensor, v: Tensor, cost: Cost) -> Tensor:
     return _rule(_Negentropy, _NegentropyForward).apply(alpha, cost.parameter, v, cost)
 
 
-def log_product(v: Tensor, cost: Cost) -> Tensor:
-    """Return ``log(K v)``: in the log domain, without gradient, where the product underflows."""
+def log_product(v: Tensor, cost: Cost, log_v: Tensor | None = None) -> Tensor:
+    """Return ``log(K v)``: in the log domain, without gradient, where the product underflows.
+
+    Where ``v`` itself may have underflowed, its logarithm says what it was.
+    """
     h = cost.matvec(v)
     enough = h > _ops.tiny(h.dtype)
     if is_concrete(h) and bool(enough.all()):
         return torch.log(h)
-    positive = v.detach() > 0
-    log_v = torch.log(torch.where(positive, v.detach(), 1.0))
-    exact = cost.detach().log_matvec(torch.where(positive, log_v, -torch.inf))
+    if log_v is None:
+        positive = v.detach() > 0
+        log_v = torch.where(positive, torch.log(torch.where(positive, v.detach(), 1.0)), -torch.inf)
+    exact = cost.detach().log_matvec(log_v.detach())
     return torch.where(enough, torch.log(torch.where(enough, h, 1.0)), exact)
 
 

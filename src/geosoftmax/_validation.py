@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor as _is_wrapped
@@ -36,7 +37,7 @@ def is_concrete(*tensors: Tensor) -> bool:
     """Whether the values of ``tensors`` can be read: no tracing, no ``torch.func`` wrapper."""
     if torch.compiler.is_compiling():
         return False
-    return not any(_is_wrapped(t) for t in tensors)
+    return not any(t.is_meta or _is_wrapped(t) for t in tensors)
 
 
 # ------------------------------------------------------------------ signals
@@ -122,9 +123,7 @@ def check_finite_logits(logits: Tensor) -> None:
         )
 
 
-def check_distribution_values(
-    name: str, alpha: Tensor, cost: Cost, dtype: torch.dtype | None = None
-) -> None:
+def check_distribution_values(name: str, alpha: Tensor, cost: Cost, tolerance: float) -> None:
     """Refuse what is not a probability distribution over the outputs of ``cost``."""
     if alpha.numel() == 0:
         return
@@ -139,7 +138,6 @@ def check_distribution_values(
             f"Clip it with {name}.clamp(min=0), then divide it by its sum."
         )
     total = alpha.sum(dim=dims, dtype=torch.float64)
-    tolerance = SUM_TOLERANCE[dtype or alpha.dtype]
     worst = float((total - 1).abs().amax())
     if worst > tolerance:
         row = total.flatten()[(total - 1).abs().flatten().argmax()]
@@ -186,6 +184,12 @@ def check_same_shape(name: str, tensor: Tensor, like_name: str, like: Tensor) ->
         raise ValueError(f"{name} is on {tensor.device} but {like_name} is on {like.device}.")
 
 
+def check_finite_where_positive(f: Tensor, alpha: Tensor) -> None:
+    """Refuse a function that is not a number where the distribution has mass."""
+    if bool((torch.isnan(f) | ((alpha > 0) & torch.isinf(f))).any()):
+        raise ValueError("f holds NaN, or is infinite where alpha is positive.")
+
+
 def check_init_values(init: Tensor) -> None:
     """Refuse a warm start that is not a non-negative, finite vector."""
     if init.numel() and not bool((torch.isfinite(init) & (init >= 0)).all()):
@@ -198,7 +202,7 @@ def check_init_values(init: Tensor) -> None:
 # ------------------------------------------------------------------ options
 
 
-def check_options(tol: float | None, max_iter: int | None, reduction: str | None = None) -> None:
+def check_options(tol: float | None, max_iter: int | None) -> None:
     """Check solver options."""
     if tol is not None and not (isinstance(tol, (int, float)) and tol > 0 and math.isfinite(tol)):
         raise ValueError(f"tol must be a positive number; got {tol!r}.")
@@ -206,8 +210,29 @@ def check_options(tol: float | None, max_iter: int | None, reduction: str | None
         raise TypeError(f"max_iter must be an integer; got {max_iter!r}.")
     if max_iter is not None and max_iter < 1:
         raise ValueError(f"max_iter must be at least 1; got {max_iter}.")
-    if reduction is not None and reduction not in REDUCTIONS:
+
+
+def check_reduction(reduction: str) -> None:
+    """Check how a loss is reduced over the batch."""
+    if reduction not in REDUCTIONS:
         raise ValueError(f"reduction must be one of {', '.join(REDUCTIONS)}; got {reduction!r}.")
+
+
+def check_smoothing(label_smoothing: float) -> None:
+    """Check the share of the uniform distribution in a target."""
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"label_smoothing must lie in 0…1; got {label_smoothing}.")
+
+
+def check_weight(weight: Any, cost: Cost) -> None:
+    """Check the weights of the outputs in a loss."""
+    if weight is None:
+        return
+    if not isinstance(weight, Tensor) or not weight.is_floating_point():
+        kind = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
+        raise TypeError(f"weight must be a floating-point tensor; got {kind}.")
+    if tuple(weight.shape) != cost.shape:
+        raise ValueError(f"weight must have shape {cost.shape}; got {tuple(weight.shape)}.")
 
 
 # ------------------------------------------------------------------ costs
@@ -262,7 +287,7 @@ def check_count(name: str, value: Any) -> int:
 def as_float_tensor(name: str, value: Any) -> Tensor:
     """Turn lists, arrays and tensors into a floating tensor; float64 unless it already was one."""
     try:
-        tensor = value if isinstance(value, Tensor) else torch.as_tensor(value)
+        tensor = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{name} could not be read as an array of numbers: {error}") from None
     if tensor.is_complex():

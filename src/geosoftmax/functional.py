@@ -15,11 +15,14 @@ import torch
 from torch import Tensor
 
 from geosoftmax import _autograd, _ops, solvers
+from geosoftmax._targets import Target, read_target, reduce_loss
 from geosoftmax._validation import (
-    check_class_indices,
+    SUM_TOLERANCE,
     check_distribution_values,
     check_finite_logits,
+    check_finite_where_positive,
     check_options,
+    check_reduction,
     check_same_shape,
     check_signal,
     is_concrete,
@@ -50,7 +53,7 @@ def _full_precision(function: F) -> F:
     @functools.wraps(function)
     def wrapped(signal: Tensor, *args: Any, **kwargs: Any) -> Any:
         device = signal.device.type if isinstance(signal, Tensor) else "cpu"
-        if not torch.is_autocast_enabled(device):
+        if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
             return function(signal, *args, **kwargs)
         with torch.autocast(device, enabled=False):
             return function(signal, *args, **kwargs)
@@ -167,9 +170,11 @@ def extrapolate(
     >>> extrapolate(torch.tensor([3.0, -9.0, 1.0]), LineCost(3))
     tensor([3., 2., 1.])
     """
-    f, u, _ = _minimise(scores, cost, tol, max_iter, method, distribution=True)
+    double = torch.float64  # of which the range is needed, more than the digits
+    f, u, _ = _minimise(scores, cost, tol, max_iter, method, distribution=True, dtype=double)
     b, peak = _autograd.half_exponential(f, cost)
     envelope = 2 * _autograd.log_product(_autograd.minimiser(b, u, cost), cost) + peak
+    envelope = _with_far_outputs(envelope, f, peak, cost)
     return torch.maximum(envelope, f).to(scores.dtype)
 
 
@@ -231,7 +236,7 @@ def solve(
         lower=lower,
         upper=upper,
         iterations=iterations,
-        converged=upper - lower <= tol,
+        converged=upper - lower <= tol + 4 * torch.finfo(upper.dtype).eps * upper.abs(),
         method=chosen,
     )
 
@@ -291,19 +296,17 @@ def geometric_logistic_loss(
     tensor(3., dtype=torch.float64)
     """
     check_signal("scores", scores, cost)
-    check_options(tol, max_iter, reduction)
-    indices, alpha = _read_target(target, scores, cost, ignore_index, label_smoothing)
+    check_reduction(reduction)
+    wanted = read_target(
+        target, scores, cost, ignore_index=ignore_index, label_smoothing=label_smoothing
+    )
     f = _computed(scores)
-    f = f - f.detach().amax(_autograd.signal_dims(cost), keepdim=True).clamp_min(_lowest(f))
+    lowest = torch.finfo(f.dtype).min  # rows that are all -inf are refused below, not turned to NaN
+    f = f - f.detach().amax(_autograd.signal_dims(cost), keepdim=True).clamp_min(lowest)
     f, u, lower = _minimise(f, cost, tol, max_iter, method, distribution=False)
     conjugate = _autograd.log_sum_exp(f, u, lower, cost)
-    if alpha is None:
-        loss = conjugate - _pick(f, indices, cost)
-    else:
-        loss = _fenchel_young("target", alpha, f, conjugate, cost)
-    loss = _at_least_zero(loss)
-    weights = _sample_weights(weight, indices, alpha, target, loss, cost, ignore_index)
-    return _reduce(loss, weights, reduction).to(scores.dtype)
+    loss = _loss(wanted, f, conjugate, cost)
+    return reduce_loss(loss, wanted, weight, cost, reduction).to(scores.dtype)
 
 
 @_full_precision
@@ -368,17 +371,14 @@ def potential_logistic_loss(
     """
     check_signal("logits", logits, cost)
     check_finite_logits(logits)
-    check_options(None, None, reduction)
-    indices, alpha = _read_target(target, logits, cost, None, 0.0)
+    check_reduction(reduction)
+    wanted = read_target(target, logits, cost)
     g = _computed(logits)
-    v, _ = _autograd.half_exponential(g, cost)
-    f = 2 * _autograd.log_product(v, cost)
+    v, peak = _autograd.half_exponential(g, cost)
+    f = 2 * _autograd.log_product(v, cost, (g - peak) / 2)
     conjugate = torch.log(_autograd.inner(v, cost.matvec(v), cost))
-    if alpha is None:
-        loss = conjugate - _pick(f, indices, cost)
-    else:
-        loss = _fenchel_young("target", alpha, f, conjugate, cost)
-    return _reduce(_at_least_zero(loss), None, reduction).to(logits.dtype)
+    loss = _loss(wanted, f, conjugate, cost)
+    return reduce_loss(loss, wanted, None, cost, reduction).to(logits.dtype)
 
 
 # ------------------------------------------------------------------ Sinkhorn
@@ -409,7 +409,8 @@ def sinkhorn_negentropy(alpha: Tensor, cost: Cost) -> Tensor:
     tensor([ 0.0000, -0.2191])
     """
     check_signal("alpha", alpha, cost)
-    return _negentropy("alpha", alpha, cost).to(alpha.dtype)
+    distribution, v = _scaled("alpha", alpha, cost)
+    return _autograd.negentropy(distribution, v, cost).to(alpha.dtype)
 
 
 @_full_precision
@@ -437,7 +438,8 @@ def sinkhorn_potential(alpha: Tensor, cost: Cost) -> Tensor:
     tensor([-1.,  0., -1.])
     """
     check_signal("alpha", alpha, cost)
-    return _potential("alpha", alpha, cost).to(alpha.dtype)
+    distribution, v = _scaled("alpha", alpha, cost)
+    return _autograd.potential(distribution, v, cost).to(alpha.dtype)
 
 
 @_full_precision
@@ -472,14 +474,17 @@ def hausdorff_divergence(
     check_signal("alpha", alpha, cost)
     check_signal("beta", beta, cost)
     check_same_shape("beta", beta, "alpha", alpha)
-    a, b = alpha.to(torch.float64), beta.to(torch.float64)
-    of_beta = _potential("beta", b, cost)
+    a, v = _scaled("alpha", alpha, cost)
+    b, w = _scaled("beta", beta, cost)
+    of_beta = _autograd.potential(b, w, cost)
     if symmetric:
-        of_alpha = _potential("alpha", a, cost)
+        of_alpha = _autograd.potential(a, v, cost)
         divergence = _autograd.inner(a - b, of_alpha - of_beta, cost) / 2
     else:
+        # Ω(α) - Ω(β) - ⟨∇Ω(β), α - β⟩, where Ω(β) = ⟨β, ∇Ω(β)⟩ - Σβ + 1
         excess = (b - 1 / cost.size).sum(_autograd.signal_dims(cost))
-        divergence = _negentropy("alpha", a, cost) - _autograd.inner(a, of_beta, cost) + excess
+        of_a = _autograd.negentropy(a, v, cost)
+        divergence = of_a - _autograd.inner(a, of_beta, cost) + excess
     return _at_least_zero(divergence).to(torch.promote_types(alpha.dtype, beta.dtype))
 
 
@@ -511,30 +516,19 @@ def c_transform(f: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
     check_signal("alpha", alpha, cost)
     check_same_shape("alpha", alpha, "f", f)
     if is_concrete(f, alpha):
-        check_distribution_values("alpha", alpha, cost)
-        check_scores_on(f, alpha)
+        check_distribution_values("alpha", alpha, cost, SUM_TOLERANCE[alpha.dtype])
+        check_finite_where_positive(f, alpha)
     potential, mass = _computed(f), _computed(alpha)
     inside = mass.detach() > 0
     dims = _autograd.signal_dims(cost)
     peak = torch.where(inside, potential.detach(), -torch.inf).amax(dims, keepdim=True)
-    factor = torch.exp((torch.where(inside, potential, peak) - peak) / 2)
-    result = -2 * _autograd.log_product(mass * factor, cost) - peak
+    half = (torch.where(inside, potential, peak) - peak) / 2
+    log_mass = torch.where(inside, torch.log(torch.where(inside, mass, 1.0)), -torch.inf)
+    result = -2 * _autograd.log_product(mass * torch.exp(half), cost, log_mass + half) - peak
     return result.to(f.dtype)
 
 
 # ------------------------------------------------------------------ shared pieces
-
-
-def _lowest(f: Tensor) -> float:
-    """Keep rows that are all -inf from turning into NaN before they are refused as such."""
-    return torch.finfo(f.dtype).min
-
-
-def check_scores_on(f: Tensor, alpha: Tensor) -> None:
-    """Refuse a transform whose function is not a number where the distribution has mass."""
-    bad = torch.isnan(f) | ((alpha > 0) & torch.isinf(f))
-    if bool(bad.any()):
-        raise ValueError("f holds NaN, or is infinite where alpha is positive.")
 
 
 def _computed(signal: Tensor) -> Tensor:
@@ -550,12 +544,13 @@ def _minimise(
     method: str,
     *,
     distribution: bool,
+    dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Validate, solve (QP), and return the scores in computing dtype, ``u`` and the value."""
     check_signal("scores", scores, cost)
     check_options(tol, max_iter)
     method = solvers.check_method(method, cost)
-    f = _computed(scores)
+    f = _computed(scores) if dtype is None else scores.to(dtype)
     if tol is None:
         tol = solvers.default_tolerance(scores.dtype, distribution=distribution)
     u, lower, _, _ = _call_solve(f.detach(), cost, tol, max_iter, method, None)
@@ -565,109 +560,75 @@ def _minimise(
 def _call_solve(
     f: Tensor, cost: Cost, tol: float, max_iter: int | None, method: str, init: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    spec, tensors = cost.flatten()
-    tensors = [t.detach() for t in tensors]
+    spec, tensors = _detached(cost)
     limit = solvers.MAX_ITER if max_iter is None else max_iter
     return _ops.solve(f, tensors, spec, len(cost.shape), tol, limit, method, init)
 
 
-def _scale(name: str, alpha: Tensor, cost: Cost) -> tuple[Tensor, Tensor]:
-    """Solve the Sinkhorn problem in float64."""
+def _detached(cost: Cost) -> tuple[str, list[Tensor]]:
     spec, tensors = cost.flatten()
-    tensors = [t.detach() for t in tensors]
-    if is_concrete(alpha):
-        check_distribution_values(name, alpha, cost)
+    return spec, [t.detach() for t in tensors]
+
+
+def _scaled(
+    name: str, alpha: Tensor, cost: Cost, sum_tolerance: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """Solve the Sinkhorn problem: return ``α`` and ``v`` in float64."""
+    spec, tensors = _detached(cost)
+    tolerance = SUM_TOLERANCE[alpha.dtype] if sum_tolerance is None else sum_tolerance
     alpha = alpha.to(torch.float64)
-    return alpha, _ops.sinkhorn(alpha.detach(), tensors, spec, len(cost.shape), name)
+    v = _ops.sinkhorn(alpha.detach(), tensors, spec, len(cost.shape), name, tolerance)
+    return alpha, v
 
 
-def _negentropy(name: str, alpha: Tensor, cost: Cost) -> Tensor:
-    alpha, v = _scale(name, alpha, cost)
-    return _autograd.negentropy(alpha, v, cost)
-
-
-def _potential(name: str, alpha: Tensor, cost: Cost) -> Tensor:
-    alpha, v = _scale(name, alpha, cost)
-    return _autograd.potential(alpha, v, cost)
-
-
-def _read_target(
-    target: Any, scores: Tensor, cost: Cost, ignore_index: int | None, smoothing: float
-) -> tuple[Tensor | None, Tensor | None]:
-    """Return class indices, or distributions; one of them is None."""
-    if not isinstance(target, Tensor):
-        raise TypeError(f"target must be a torch.Tensor; got {type(target).__name__}.")
-    if not 0 <= smoothing <= 1:
-        raise ValueError(f"label_smoothing must lie in 0…1; got {smoothing}.")
-    if target.is_floating_point():
-        check_signal("target", target, cost)
-        check_same_shape("target", target, "scores", scores)
-        return None, target if smoothing == 0 else (1 - smoothing) * target + smoothing / cost.size
-    if target.dtype == torch.bool or target.is_complex():
-        raise TypeError(
-            f"target must hold class indices (integers) or distributions; got {target.dtype}."
-        )
-    check_class_indices(target, scores, cost, ignore_index)
-    indices = target.long()
-    if ignore_index is not None:
-        indices = torch.where(indices == ignore_index, 0, indices)
-    if smoothing == 0:
-        return indices, None
-    one_hot = torch.nn.functional.one_hot(indices, cost.size).to(torch.float64)
-    mixed = (1 - smoothing) * one_hot + smoothing / cost.size
-    return indices, mixed.reshape(*target.shape, *cost.shape)
-
-
-def _pick(f: Tensor, indices: Tensor | None, cost: Cost) -> Tensor:
-    assert indices is not None
-    flat = f.reshape(*indices.shape, cost.size)
-    return flat.gather(-1, indices[..., None])[..., 0]
-
-
-def _fenchel_young(name: str, alpha: Tensor, f: Tensor, conjugate: Tensor, cost: Cost) -> Tensor:
+def _loss(target: Target, f: Tensor, conjugate: Tensor, cost: Cost) -> Tensor:
     """``Ω*(f) Σα + Ω(α) - ⟨α, f⟩``: unchanged by a constant added to ``f``, also off the simplex.
 
-    A masked output without mass counts nothing.
+    Clipped at zero in the value, where rounding went below; the gradient is not changed.
     """
-    alpha = alpha.to(torch.float64)
-    f = torch.where((alpha == 0) & torch.isneginf(f), 0.0, f)
+    if target.indices is not None:
+        flat = f.reshape(*target.indices.shape, cost.size)
+        loss = conjugate - flat.gather(-1, target.indices[..., None])[..., 0]
+        return _at_least_zero(loss)
+    assert target.alpha is not None
+    alpha, v = _scaled("target", target.alpha, cost, target.sum_tolerance)
+    f = torch.where((alpha == 0) & torch.isneginf(f), 0.0, f)  # masks without mass do not count
     mass = alpha.sum(_autograd.signal_dims(cost))
-    return mass * conjugate + _negentropy(name, alpha, cost) - _autograd.inner(alpha, f, cost)
+    negentropy = _autograd.negentropy(alpha, v, cost)
+    return _at_least_zero(mass * conjugate + negentropy - _autograd.inner(alpha, f, cost))
 
 
 def _at_least_zero(value: Tensor) -> Tensor:
-    """Clip rounding below zero, in the value only: the gradient is that of the unclipped one."""
     return value + (value.detach().clamp_min(0) - value.detach()).nan_to_num(0.0)
 
 
-def _sample_weights(
-    weight: Tensor | None,
-    indices: Tensor | None,
-    alpha: Tensor | None,
-    target: Tensor,
-    loss: Tensor,
-    cost: Cost,
-    ignore_index: int,
-) -> Tensor | None:
-    counted = None
-    if indices is not None:
-        counted = (target != ignore_index).to(loss.dtype)
-    if weight is None:
-        return counted
-    if tuple(weight.shape) != cost.shape:
-        raise ValueError(f"weight must have shape {cost.shape}; got {tuple(weight.shape)}.")
-    weight = weight.to(loss.dtype)
-    if indices is not None and counted is not None:
-        return weight.reshape(-1)[indices] * counted
-    assert alpha is not None
-    return _autograd.inner(alpha.to(loss.dtype), weight, cost)
+def _with_far_outputs(envelope: Tensor, f: Tensor, peak: Tensor, cost: Cost) -> Tensor:
+    """Add to ``2 log(Ku)`` what outputs contribute whose ``b`` has underflowed.
 
-
-def _reduce(loss: Tensor, weights: Tensor | None, reduction: str) -> Tensor:
-    if weights is not None:
-        loss = torch.where(weights == 0, 0.0, loss * weights)
-    if reduction == "none":
-        return loss
-    if reduction == "sum":
-        return loss.sum()
-    return loss.mean() if weights is None else loss.sum() / weights.sum()
+    They lie so low that they do not act on the others. What the others leave uncovered of them,
+    ``b - Ku``, is a problem of its own at its own scale; and so on.
+    """
+    if not is_concrete(envelope, f) or f.numel() == 0:
+        return envelope
+    n = len(cost.shape)
+    if f.dim() == n:
+        return _with_far_outputs(envelope[None], f[None], peak[None], cost)[0]
+    with torch.no_grad():
+        far = torch.where(f - peak < -2 * _ops.FAR_BELOW, f, -torch.inf)
+        while True:
+            cover = torch.exp((envelope - far).clamp_max(0) / 2)
+            left = torch.where(cover < 1, far + 2 * torch.log1p(-cover), -torch.inf)
+            rows = torch.isfinite(left).flatten(-n).any(-1)
+            if not bool(rows.any()):
+                return envelope
+            index = rows.nonzero(as_tuple=True)
+            part = cost.detach()
+            if cost.batch_shape:
+                part = part.with_parameter(part.parameter.expand(*rows.shape, -1, -1)[index])
+            u, _, _, _ = _call_solve(left[index], part, 1e-9, None, solvers.choose(part), None)
+            top = left[index].amax(_autograd.signal_dims(cost), keepdim=True)
+            more = 2 * _autograd.log_product(u, part) + top
+            joined = 2 * torch.logaddexp(envelope[index] / 2, more / 2)
+            envelope = envelope.index_put(index, joined)
+            lower = torch.where(far[index] < top - 2 * _ops.FAR_BELOW, far[index], -torch.inf)
+            far = torch.full_like(far, -torch.inf).index_put(index, lower)

@@ -13,7 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from geosoftmax import functional
-from geosoftmax._validation import check_options, check_signal
+from geosoftmax._validation import (
+    check_options,
+    check_reduction,
+    check_smoothing,
+    check_weight,
+)
 from geosoftmax.costs.base import Cost
 
 __all__ = [
@@ -41,8 +46,14 @@ class CostModule(nn.Module):
         for k, tensor in enumerate(tensors):
             if isinstance(tensor, nn.Parameter):
                 self.register_parameter(f"cost_{k}", tensor)
+            elif tensor.requires_grad:
+                raise ValueError(
+                    "the cost requires gradients, which a module would cut off. Make the learnt "
+                    "tensor an nn.Parameter with cost.with_parameter(parameter), ask for "
+                    "learn_scale=True, or call geosoftmax.functional with the cost."
+                )
             else:
-                self.register_buffer(f"cost_{k}", tensor.detach().clone())
+                self.register_buffer(f"cost_{k}", tensor.clone())
         # The kind of cost as bytes, so that a state of another kind is refused on loading.
         self.register_buffer(
             "cost_signature", torch.frombuffer(bytearray(self._spec, "utf8"), dtype=torch.uint8)
@@ -53,7 +64,7 @@ class CostModule(nn.Module):
     def cost(self) -> Cost:
         """The cost, times the learnt scale."""
         cost = Cost.unflatten(self._spec, [getattr(self, f"cost_{k}") for k in range(self._count)])
-        return cost if self.log_scale is None else cost * torch.exp(self.log_scale)
+        return cost if self.log_scale is None else cost.__mul__(torch.exp(self.log_scale))
 
     def extra_repr(self) -> str:
         """Describe the cost."""
@@ -62,12 +73,12 @@ class CostModule(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> CostModule:
         """Move as every module does, but keep the geometry out of half precision."""
-        kept = {f"cost_{k}": getattr(self, f"cost_{k}") for k in range(self._count)}
+        kept = {f"cost_{k}": getattr(self, f"cost_{k}").data for k in range(self._count)}
         super()._apply(fn, recurse)
         for name, before in kept.items():
             after = getattr(self, name)
             if before.is_floating_point() and torch.finfo(after.dtype).bits < 32:
-                self._buffers[name] = before.to(after.device)
+                after.data = before.to(after.device)
         return self
 
     def _load_from_state_dict(
@@ -186,11 +197,9 @@ class GeometricLogisticLoss(_SolvingModule):
         max_iter: int | None = None,
     ) -> None:
         super().__init__(cost, learn_scale=learn_scale, tol=tol, max_iter=max_iter)
-        check_options(None, None, reduction)
-        if not 0 <= label_smoothing <= 1:
-            raise ValueError(f"label_smoothing must lie in 0…1; got {label_smoothing}.")
-        if weight is not None:
-            check_signal("weight", weight, cost)
+        check_reduction(reduction)
+        check_smoothing(label_smoothing)
+        check_weight(weight, cost)
         self.register_buffer("weight", weight)
         self.ignore_index = ignore_index
         self.reduction = reduction
@@ -239,7 +248,7 @@ class PotentialLogisticLoss(CostModule):
 
     def __init__(self, cost: Cost, reduction: str = "mean", *, learn_scale: bool = False) -> None:
         super().__init__(cost, learn_scale=learn_scale)
-        check_options(None, None, reduction)
+        check_reduction(reduction)
         self.reduction = reduction
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
@@ -270,7 +279,7 @@ class HausdorffDivergence(CostModule):
         learn_scale: bool = False,
     ) -> None:
         super().__init__(cost, learn_scale=learn_scale)
-        check_options(None, None, reduction)
+        check_reduction(reduction)
         self.symmetric = symmetric
         self.reduction = reduction
 

@@ -11,6 +11,9 @@ from torch import Tensor
 
 from geosoftmax._validation import check_multiplier, is_concrete
 
+_MULTIPLICATIONS = (torch.mul, torch.Tensor.mul, torch.Tensor.__mul__, torch.Tensor.__rmul__)
+_DIVISIONS = (torch.div, torch.Tensor.div, torch.Tensor.__truediv__)
+
 
 class Cost(ABC):
     """A symmetric cost ``C ≥ 0`` between outputs, with ``K = exp(-C/2)`` positive definite.
@@ -82,6 +85,19 @@ class Cost(ABC):
 
     def __truediv__(self, epsilon: float | Tensor) -> Cost:
         return self * (1.0 / check_multiplier(epsilon))
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Let tensors multiply and divide a cost, also where torch.compile traces it."""
+        if func in _MULTIPLICATIONS:
+            left, right = args
+            return left.__mul__(right) if isinstance(left, Cost) else right.__mul__(left)
+        if func in _DIVISIONS and isinstance(args[0], Cost):
+            return args[0].__truediv__(args[1])
+        if func is torch.Tensor.__rtruediv__ and isinstance(args[1], Cost):
+            return args[1].__truediv__(args[0])
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
 
     # ------------------------------------------------------- where it lives
 

@@ -128,8 +128,11 @@ class DenseCost(Cost):
         symmetric = ((original + original.mT) / 2).clamp_min(0) * (1 - eye)
         K = torch.exp(-symmetric / 2)
         if float(torch.linalg.eigvalsh(K)[0]) < smallest:
-            K = _nearest_kernel(K, smallest, max_iter)
-            symmetric = -2 * torch.log(K) * (1 - eye)
+            near = _nearest_kernel(K, smallest, max_iter)
+            # Where K has underflowed it stays as it is: no cost that large matters.
+            vanished = (K < 1e-290) & (near < 1e-290)
+            moved = -2 * torch.log(near.clamp_min(1e-290)) * (1 - eye)
+            symmetric = torch.where(vanished, symmetric, moved)
         return Repair(DenseCost(symmetric), float((symmetric - original).abs().max()))
 
     # ------------------------------------------------------------------

@@ -63,15 +63,15 @@ class TreeCost(ScaledCost):
         order, depths = _breadth_first(parent_list)
         root = order[0]
         length[root] = 1.0
-        if bool((length <= 0).any()) or bool(torch.isnan(length).any()):
+        if not bool((torch.isfinite(length) & (length > 0)).all()):
             raise ValueError(
-                "edge lengths must be positive: two outputs at distance 0 are one output."
+                "edge lengths must be positive and finite; two outputs at distance 0 are one."
             )
         place = [0] * n
         for k, node in enumerate(order):
             place[node] = k
         chosen = _check_outputs(outputs, parent_list)
-        levels = [depths.index(level) for level in range(depths[-1] + 1)] + [n]
+        levels = [k for k in range(n) if k == 0 or depths[k] != depths[k - 1]] + [n]
         self._store(
             shape=(len(chosen),),
             scale=unit_scale(),
@@ -102,8 +102,8 @@ class TreeCost(ScaledCost):
         _walk(tree, 0, float(lengths), parents, edges, names)
         if len(parents) == 1:
             raise ValueError("the tree has no names.")
-        cost = cls(parents, edges, outputs=outputs)
-        chosen = _check_outputs(outputs, parents)
+        chosen = [v for v in _check_outputs(outputs, parents) if v != 0]  # the root has no name
+        cost = cls(parents, edges, outputs=chosen)
         cost._store(names=tuple(names[v] for v in chosen))
         return cost
 

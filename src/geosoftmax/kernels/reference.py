@@ -134,7 +134,9 @@ def exchange(cost: Cost, b: Tensor, support: Tensor, tol: float, max_iter: int) 
         h = product(part, u)
         least = -DROP_BELOW * tol * (u * ba).flatten(1).sum(1) / cost.size
         wrong = torch.where(
-            support, u * ba < _expand(least, u), ba - h > (ADD_ABOVE * tol + 1e-14) * ba
+            support,
+            u * ba < _expand(least, u),
+            (ba - h > (ADD_ABOVE * tol + 1e-14) * ba) & (ba > 0),
         )
         _keep_best(best, active, certified, low, up, step)
         count = wrong.flatten(1).sum(1)
@@ -164,21 +166,26 @@ def active_set(cost: Cost, b: Tensor, start: Tensor | None) -> Rows:
 # ------------------------------------------------------------------ iterative
 
 
-def accelerate(cost: Cost, b: Tensor, start: Tensor, tol: float, max_iter: int) -> Rows:
-    """Accelerated projected gradient on (QP), restarted per row when momentum points uphill."""
+def accelerate(
+    cost: Cost, b: Tensor, start: Tensor, tol: float, max_iter: int, dtype: torch.dtype
+) -> Rows:
+    """Accelerated projected gradient on (QP), restarted per row when momentum points uphill.
+
+    Iterates in the given dtype; what is certified is the problem in the dtype of ``b``.
+    """
     dims = tuple(range(1, b.dim()))
     rows = b.shape[0]
     u, lower, upper = certify(cost, b, start)
     best = Rows(u.to(b.dtype), lower, upper, torch.zeros(rows, dtype=torch.int64, device=b.device))
     active = (upper - lower > tol).nonzero()[:, 0]
-    step = 1 / largest_eigenvalue(cost, b.dtype)
-    u = y = best.u[active]
+    step = 1 / largest_eigenvalue(cost, dtype)
+    u = y = best.u[active].to(dtype)
     ba, part = b[active], part_of(cost, active)
-    momentum = torch.ones(active.shape, dtype=b.dtype, device=b.device)
+    momentum = torch.ones(active.shape, dtype=dtype, device=b.device)
     iteration = 0
     while active.numel() and iteration < max_iter:
         iteration += 1
-        ahead = (y - step * (part.matvec(y) - ba)).clamp_min(0)
+        ahead = (y - step * (part.matvec(y) - ba.to(dtype))).clamp_min(0)
         uphill = ((y - ahead) * (ahead - u)).sum(dims) > 0
         grown = (1 + torch.sqrt(1 + 4 * momentum.square())) / 2
         weight = torch.where(uphill, 0, (momentum - 1) / grown)

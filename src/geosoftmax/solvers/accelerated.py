@@ -28,12 +28,15 @@ def accelerated(cost: Cost, b: Tensor, options: Options) -> Rows:
     rows = _iterate(cost, b, start, max(options.tol, LOOSE), steps, options.dtype)
     for _ in range(3):
         pending = ((rows.upper - rows.lower) > options.tol).nonzero()[:, 0]
-        if pending.numel() == 0 or (loose and options.dtype == torch.float64):
+        left = options.max_iter - int(rows.iterations.max())
+        if pending.numel() == 0 or left <= 0:
             break
         part, bp = reference.part_of(cost, pending), b[pending]
         up = rows.u[pending]
         if int((up > 0).flatten(1).sum(1).max()) <= LARGEST_FACTOR:
-            better = twin("exchange", cost, b.device)(part, bp, up > 0, options.tol, EXCHANGES)
+            better = twin("exchange", cost, b.device)(
+                part, bp, up > 0, options.tol, min(EXCHANGES, left)
+            )
             reference.merge(rows, pending, better)
             _solve_singular(cost, b, rows, pending[torch.isinf(better.upper)])
         left = options.max_iter - int(rows.iterations.max())
@@ -49,9 +52,8 @@ def accelerated(cost: Cost, b: Tensor, options: Options) -> Rows:
 def _iterate(
     cost: Cost, b: Tensor, start: Tensor, tol: float, steps: int, dtype: torch.dtype
 ) -> Rows:
-    cost_here = cost.to(dtype=dtype) if cost.batch_shape else cost
-    rows = twin("accelerate", cost, b.device)(cost_here, b.to(dtype), start.to(dtype), tol, steps)
-    return rows._replace(u=rows.u.to(torch.float64))
+    rows = twin("accelerate", cost, b.device)(cost, b, start, tol, steps, dtype)
+    return rows._replace(u=rows.u.to(b.dtype))
 
 
 def _solve_singular(cost: Cost, b: Tensor, rows: Rows, index: Tensor) -> None:

@@ -16,15 +16,16 @@ from geosoftmax.kernels.cpu.runtime import jit, spread
 from geosoftmax.kernels.reference import Rows, largest_eigenvalue
 
 
-def accelerate(cost: Cost, b: Tensor, start: Tensor, tol: float, max_iter: int) -> Rows:
-    """Accelerated projected gradient on a grid, in the dtype of ``b``; certified in float64."""
+def accelerate(
+    cost: Cost, b: Tensor, start: Tensor, tol: float, max_iter: int, dtype: torch.dtype
+) -> Rows:
+    """Accelerated projected gradient on a grid, in the given dtype; certified in float64."""
     assert isinstance(cost, GridCost)
     rows = b.shape[0]
-    dtype = b.dtype
     sides, kernels, bands = kernel_factors(cost, dtype)
     step = float(1 / largest_eigenvalue(cost, torch.float64))
     u = start.to(dtype).contiguous().clone().reshape(rows, *sides).numpy()
-    flat_b = b.contiguous().reshape(rows, *sides).numpy()
+    flat_b = b.to(dtype).contiguous().reshape(rows, *sides).numpy()
     iterations = np.zeros(rows, dtype=np.int64)
     K0, K1, K2 = (k[0] for k in kernels)
     tol_here = 0.9 * tol

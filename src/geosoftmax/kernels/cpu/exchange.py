@@ -166,7 +166,9 @@ def _exchange(
                 if inside[i]:
                     wrong[i] = flat[i] * brow[i] < -DROP_BELOW * tol * mass / d
                 else:
-                    wrong[i] = brow[i] - h[i] > (ADD_ABOVE * tol + 1e-14) * brow[i]
+                    wrong[i] = (
+                        brow[i] > 0.0 and brow[i] - h[i] > (ADD_ABOVE * tol + 1e-14) * brow[i]
+                    )
                 if wrong[i]:
                     count += 1
                     last_wrong = i

@@ -86,6 +86,8 @@ def pivot_blocks(K, b, inside, index, L, x, h):
         last_wrong = -1
         for i in range(d):
             h[i] = x[i] if inside[i] else h[i] * (1.0 + 1e-14) - b[i]
+            if b[i] == 0.0:  # masked
+                h[i] = 0.0
             if h[i] < 0.0:
                 wrong += 1
                 last_wrong = i

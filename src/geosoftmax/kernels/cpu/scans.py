@@ -39,7 +39,7 @@ def _threshold(b, k, one_minus_k, slack, u, lower, upper, iterations, first, las
                     total += b[row, i]
                     count += 1
             iterations[row] += 1
-            if count == kept:
+            if count >= kept:  # rounding may let a class at the threshold back in
                 break
             kept = count
             tau = k * total / (one_minus_k + k * count)

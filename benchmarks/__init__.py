@@ -1,0 +1,1 @@
+"""How fast, how exact and how small: one file per question, one shared harness."""

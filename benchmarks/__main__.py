@@ -1,0 +1,69 @@
+"""``python -m benchmarks [name ...] [--quick] [--output DIR]``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import time
+from pathlib import Path
+
+from benchmarks import report
+from benchmarks.harness import Bench, Rates
+
+QUESTIONS = ("small_dense", "line", "grid", "tree_zero_one", "sinkhorn", "imports")
+
+
+def main() -> None:
+    arguments = _parser().parse_args()
+    # A quick run only shows that everything works: it does not replace the results that are kept.
+    kept = report.ROOT / ("results/benchmarks" if arguments.quick else "benchmarks/results")
+    folder = arguments.output or kept
+    names = arguments.names or [*QUESTIONS, "summary"]
+    questions = [name for name in names if name != "summary"]
+    if questions:
+        rates = Rates.measure(arguments.quick)
+        environment = report.environment(rates)
+    for name in questions:
+        start = time.perf_counter()
+        bench = Bench(arguments.quick, rates)
+        bench.say(f"# {name}")
+        found = importlib.import_module(f"benchmarks.{name}").run(bench)
+        report.save(name, found, bench, environment, folder)
+        bench.say(f"{name}: {time.perf_counter() - start:.0f} s, {folder / name}.md\n")
+    text = report.summary(folder)
+    report.write(folder / "README.md", text)
+    print(text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Measure geosoftmax side by side with its rivals.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="questions:\n" + "\n".join(f"  {name:14} {_asks(name)}" for name in QUESTIONS),
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="name", type=_name,
+        help="questions to answer (all), or 'summary' to rewrite the headline table alone",
+    )  # fmt: skip
+    parser.add_argument("--quick", action="store_true", help="small sizes, few repeats: a minute")
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR",
+        help="where to write (benchmarks/results; results/benchmarks with --quick)",
+    )  # fmt: skip
+    return parser
+
+
+def _name(text: str) -> str:
+    if text not in (*QUESTIONS, "summary"):
+        raise argparse.ArgumentTypeError(f"no question {text!r}; there are {', '.join(QUESTIONS)}")
+    return text
+
+
+def _asks(name: str) -> str:
+    doc = importlib.import_module(f"benchmarks.{name}").__doc__
+    return doc.splitlines()[0] if doc else ""
+
+
+if __name__ == "__main__":
+    main()

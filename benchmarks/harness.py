@@ -1,0 +1,253 @@
+"""Measuring: rivals side by side, their certified gaps, their memory, and the arithmetic floor."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib.util
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from geosoftmax import ConvergenceWarning, Cost, GridCost, LineCost
+from geosoftmax.kernels.reference import certify
+
+ROUNDS = 10
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Scores, of shape ``(rows, *cost.shape)`` in float64, and the cost between the outputs."""
+
+    cost: Cost
+    scores: Tensor
+
+    @property
+    def rows(self) -> int:
+        return self.scores.shape[0]
+
+    @property
+    def b(self) -> Tensor:
+        """``exp(f/2)``, with the maximum of ``f`` subtracted."""
+        peak = self.scores.flatten(1).amax(1).reshape(-1, *[1] * len(self.cost.shape))
+        return torch.exp((self.scores - peak) / 2)
+
+    def first(self, rows: int) -> Problem:
+        return Problem(self.cost, self.scores[:rows])
+
+    def gaps(self, u: Tensor) -> Tensor:
+        """Certify in float64 what anyone answered."""
+        u = u.detach().to(torch.float64).clamp_min(0).reshape(-1, *self.cost.shape)
+        _, lower, upper = certify(self.cost, self.b[: len(u)], u)
+        return upper - lower
+
+
+@dataclass(frozen=True)
+class Rival:
+    """Something that can be called, and what its answer says about itself."""
+
+    name: str
+    call: Callable[[], Any]
+    samples: int
+    gaps: Callable[[Any], Tensor] | None = None  # answer -> certified gap of each row
+    iterations: Callable[[Any], Any] | None = None
+    compiles: bool = False  # the first call may compile, so it never counts
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a rival took. Seconds are those of one call, on `samples` samples."""
+
+    name: str
+    samples: int
+    median: float
+    fastest: float
+    repeats: int
+    gap: float | None = None  # the worst of the rows
+    gap_median: float | None = None
+    peak_bytes: int | None = None
+    iterations: float | None = None
+    note: str = ""
+
+    @property
+    def per_sample(self) -> float:
+        return self.median / self.samples
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What this machine can do, measured in this run."""
+
+    flops32: float
+    flops64: float
+    bytes: float
+
+    @staticmethod
+    def measure(quick: bool) -> Rates:
+        n = 1024 if quick else 2048
+        flops = {}
+        for dtype in (torch.float32, torch.float64):
+            a = torch.ones(n, n, dtype=dtype)
+            out = torch.empty_like(a)
+            flops[dtype] = 2 * n**3 / _fastest(lambda a=a, out=out: torch.mm(a, a, out=out))
+        source = torch.ones((1 << 24) if quick else (1 << 26))
+        target = torch.empty_like(source)
+        moved = 2 * source.numel() * source.element_size()
+        seconds = _fastest(lambda: target.copy_(source))
+        return Rates(flops[torch.float32], flops[torch.float64], moved / seconds)
+
+
+@dataclass
+class Bench:
+    """The settings of a run, and the measuring itself."""
+
+    quick: bool
+    rates: Rates
+    missing: set[str] = field(default_factory=set)
+
+    @property
+    def seconds(self) -> float:
+        """Time to spend on the repeats of one rival."""
+        return 0.05 if self.quick else 1.0
+
+    @property
+    def patience(self) -> float:
+        """A call that takes longer than this is not repeated."""
+        return 0.2 if self.quick else 3.0
+
+    def say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def optional(self, module: str, build: Callable[[], Rival]) -> list[Rival]:
+        """Build a rival whose library is there; the report names those that are not."""
+        if importlib.util.find_spec(module) is None:
+            self.missing.add(module)
+            return []
+        return [build()]
+
+    def measure(self, rivals: list[Rival]) -> list[Measurement]:
+        """Time rivals in interleaved rounds, so that a slow minute of the machine hits all."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            tried = [self._try(rival) for rival in rivals]
+            numbers = [max(1, int(self.seconds / ROUNDS / t.seconds)) for t in tried]
+            gc.collect()
+            for turn in range(ROUNDS):
+                for rival, trial, number in zip(rivals, tried, numbers, strict=True):
+                    if turn < self._rounds(trial.seconds):
+                        trial.times.append(_clock(rival.call, number))
+        return [_summarise(r, t) for r, t in zip(rivals, tried, strict=True)]
+
+    def _rounds(self, seconds: float) -> int:
+        if seconds > self.patience:
+            return 0
+        if 3 * seconds > self.patience:
+            return 1
+        return min(ROUNDS, max(3, int(self.seconds / seconds)))
+
+    def _try(self, rival: Rival) -> _Trial:
+        """Warm up, then one call for memory, answer and an estimate of the time."""
+        trial = _observed(rival.call)
+        if rival.compiles or trial.seconds <= self.patience:
+            trial = _observed(rival.call)
+        self.say(f"    {rival.name}: {trial.seconds:.3g} s")
+        if trial.seconds > self.patience / 3:
+            trial.times.append(trial.seconds)
+        return trial
+
+    def floor(
+        self, name: str, operations: float, moved: float = 0.0, dtype: torch.dtype = torch.float64
+    ) -> Measurement:
+        """The least time for so many operations, and bytes moved, per sample."""
+        rate = self.rates.flops32 if dtype == torch.float32 else self.rates.flops64
+        arithmetic, memory = operations / rate, moved / self.rates.bytes
+        note = f"{operations:.3g} operations, {moved:.3g} bytes a sample"
+        least = max(arithmetic, memory)
+        return Measurement(f"floor: {name}", 1, least, least, 0, note=note)
+
+
+def product_operations(cost: Cost) -> float:
+    """Operations of one product with ``K``, leaving out entries that float32 does not see."""
+    if isinstance(cost, LineCost) and cost.p == 1:
+        return 6.0 * cost.size
+    if isinstance(cost, GridCost):
+        seen = [int((torch.exp(-axis.matrix() / 2) > 1e-9).sum()) for axis in cost.axes]
+        return sum(2.0 * n * cost.size / side for n, side in zip(seen, cost.shape, strict=True))
+    return 2.0 * cost.size**2
+
+
+@dataclass
+class _Trial:
+    seconds: float
+    answer: Any
+    peak_bytes: int | None
+    times: list[float] = field(default_factory=list)
+
+
+def _summarise(rival: Rival, trial: _Trial) -> Measurement:
+    gaps = rival.gaps(trial.answer) if rival.gaps else None
+    steps = rival.iterations(trial.answer) if rival.iterations else None
+    return Measurement(
+        name=rival.name,
+        samples=rival.samples,
+        median=statistics.median(trial.times),
+        fastest=min(trial.times),
+        repeats=len(trial.times),
+        gap=None if gaps is None else float(gaps.max()),
+        gap_median=None if gaps is None else float(gaps.median()),
+        peak_bytes=trial.peak_bytes,
+        iterations=None if steps is None else float(torch.as_tensor(steps).double().mean()),
+        note=rival.note,
+    )
+
+
+def _clock(call: Callable[[], Any], number: int) -> float:
+    start = time.perf_counter()
+    for _ in range(number):
+        call()
+    return (time.perf_counter() - start) / number
+
+
+def _fastest(call: Callable[[], Any]) -> float:
+    call()
+    return min(_clock(call, 1) for _ in range(5))
+
+
+# ------------------------------------------------------------------ memory
+
+
+def _observed(call: Callable[[], Any]) -> _Trial:
+    """Call once. The peak is that of the resident set above where it was (Linux only)."""
+    before = _resident_after_reset()
+    start = time.perf_counter()
+    answer = call()
+    seconds = time.perf_counter() - start
+    peak = None if before is None else _status("VmHWM") - before
+    return _Trial(seconds, answer, peak)
+
+
+def _resident_after_reset() -> int | None:
+    """Give freed memory back, and reset the kernel's high-water mark of this process."""
+    mark = Path("/proc/self/clear_refs")
+    if not mark.exists():
+        return None
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    mark.write_text("5")
+    return _status("VmRSS")
+
+
+def _status(key: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{key}:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"/proc/self/status has no {key}")

@@ -1,0 +1,222 @@
+"""Writing: what a question found, as JSON and Markdown, with the machine and the commit."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.harness import Bench, Measurement, Rates
+
+ROOT = Path(__file__).resolve().parent.parent
+VERSIONS = ("torch", "numba", "numpy", "scipy", "entmax", "POT", "proxsuite", "cvxpylayers")
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """One table."""
+
+    title: str
+    rows: list[dict[str, Any]]
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A promise, and what came of it."""
+
+    name: str
+    measured: float
+    limit: float
+    at_most: bool = True
+    unit: str = ""
+
+    @property
+    def reached(self) -> bool:
+        return self.measured <= self.limit if self.at_most else self.measured >= self.limit
+
+    def row(self) -> dict[str, Any]:
+        sign = "≤" if self.at_most else "≥"
+        return {
+            "": self.name,
+            "target": f"{sign} {self.limit:g} {self.unit}".strip(),
+            "measured": f"{number(self.measured)} {self.unit}".strip(),
+            "reached": "yes" if self.reached else "no",
+        }
+
+
+@dataclasses.dataclass
+class Report:
+    """What a question found."""
+
+    title: str
+    sections: list[Section] = dataclasses.field(default_factory=list)
+    targets: list[Target] = dataclasses.field(default_factory=list)
+
+    def add(self, bench: Bench, section: Section) -> None:
+        self.sections.append(section)
+        bench.say(markdown_section(section))
+
+
+def compare(
+    title: str, measured: list[Measurement], *, unit: str, scale: float, note: str = ""
+) -> Section:
+    """One table of rivals; the first is what the others are compared with."""
+    ours = measured[0].per_sample
+    rows = [
+        {
+            "": m.name,
+            unit: m.per_sample * scale,
+            "fastest": m.fastest / m.samples * scale,
+            "× ours": m.per_sample / ours,
+            "worst gap": m.gap,
+            "median gap": m.gap_median,
+            "peak MB": None if m.peak_bytes is None else m.peak_bytes / 2**20,
+            "iterations": m.iterations,
+            "samples": m.samples if m.repeats else None,
+            "repeats": m.repeats or None,
+            "note": m.note,
+        }
+        for m in measured
+    ]
+    return Section(title, rows, note)
+
+
+# ------------------------------------------------------------------ Markdown
+
+
+def number(value: Any) -> str:
+    """Three digits, without exponents where people read none."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool | str | int):
+        return str(value)
+    if value == 0 or 1e-2 <= abs(value) < 1e5:
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:.1e}"
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """A Markdown table; columns that are empty everywhere are left out."""
+    keys = [k for k in rows[0] if any(row[k] not in (None, "") for row in rows)]
+    lines = [keys, ["---"] + ["--:"] * (len(keys) - 1)]
+    lines += [[number(row[k]) for k in keys] for row in rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def markdown_section(section: Section) -> str:
+    parts = [f"## {section.title}", section.note, table(section.rows)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def markdown(result: dict[str, Any]) -> str:
+    parts = [f"# {result['title']}", _provenance(result)]
+    if result["targets"]:
+        parts.append(table(_target_rows(result)))
+    if result["missing"]:
+        parts.append(f"Not installed, so not measured: {', '.join(result['missing'])}.")
+    parts += [markdown_section(Section(**section)) for section in result["sections"]]
+    return "\n\n".join(parts)
+
+
+def summary(folder: Path) -> str:
+    """The headline table, from the JSON files in the folder."""
+    results = {p.stem: json.loads(p.read_text()) for p in sorted(folder.glob("*.json"))}
+    rows = [
+        row | {"details": f"[{name}]({name}.md)"}
+        for name, result in results.items()
+        for row in _target_rows(result)
+    ]
+    runs = sorted({_provenance(result) for result in results.values()})
+    parts = ["# Results", table(rows), *runs, "Written by `python -m benchmarks summary`.\n"]
+    return "\n\n".join(parts)
+
+
+def _target_rows(result: dict[str, Any]) -> list[dict[str, Any]]:
+    return [Target(**target).row() for target in result["targets"]]
+
+
+def _provenance(result: dict[str, Any]) -> str:
+    e = result["environment"]
+    rates, versions = e["rates"], ", ".join(f"{k} {v}" for k, v in e["versions"].items())
+    dirty = " with uncommitted changes" if e["dirty"] else ""
+    return (
+        f"`{e['command']}` on {e['date']}, commit `{e['commit'][:12]}`{dirty}. "
+        f"{e['cpu']}, {e['cores']} cores ({e['threads']} threads used by torch), "
+        f"{e['memory_gb']:.0f} GB, {e['os']}; Python {e['python']}, {versions}. "
+        f"Measured peaks: {rates['flops32'] / 1e9:.0f} GFLOP/s in float32, "
+        f"{rates['flops64'] / 1e9:.0f} in float64, {rates['bytes'] / 1e9:.0f} GB/s copied."
+    )
+
+
+# ------------------------------------------------------------------ files
+
+
+def save(
+    name: str, report: Report, bench: Bench, environment: dict[str, Any], folder: Path
+) -> None:
+    """Write ``name.json`` and ``name.md``."""
+    result = {
+        "title": report.title,
+        "environment": environment,
+        "missing": sorted(bench.missing),
+        "targets": [dataclasses.asdict(t) for t in report.targets],
+        "sections": [dataclasses.asdict(s) for s in report.sections],
+    }
+    write(folder / f"{name}.json", json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    write(folder / f"{name}.md", markdown(result))
+
+
+def write(path: Path, text: str) -> None:
+    """Write a whole file or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def environment(rates: Rates) -> dict[str, Any]:
+    """Where, when and of what: read once, before anything is measured."""
+    return {
+        "command": shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+        "commit": _git("rev-parse", "HEAD"),
+        "dirty": bool(_git("status", "--porcelain", "--", ".", ":!benchmarks/results")),
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "memory_gb": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
+        "os": platform.platform(terse=True),
+        "python": platform.python_version(),
+        "versions": {k: v for k in VERSIONS if (v := _version(k))},
+        "rates": dataclasses.asdict(rates),
+    }
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

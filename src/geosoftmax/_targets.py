@@ -1,0 +1,96 @@
+"""What a loss is asked to fit: class indices or distributions, their weights, and the reduction."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from geosoftmax._validation import (
+    SUM_TOLERANCE,
+    check_class_indices,
+    check_same_shape,
+    check_signal,
+    check_smoothing,
+    check_weight,
+)
+from geosoftmax.costs.base import Cost
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Class indices, or distributions in float64; and which samples count (None: all)."""
+
+    indices: Tensor | None
+    alpha: Tensor | None
+    counted: Tensor | None
+    sum_tolerance: float
+
+
+def read_target(
+    target: Any,
+    scores: Tensor,
+    cost: Cost,
+    *,
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+) -> Target:
+    """Tell class indices from distributions, check them, and smooth them."""
+    check_smoothing(label_smoothing)
+    if not isinstance(target, Tensor):
+        raise TypeError(f"target must be a torch.Tensor; got {type(target).__name__}.")
+    if target.is_floating_point():
+        check_signal("target", target, cost)
+        check_same_shape("target", target, "scores", scores)
+        mixed = _smooth(target.to(torch.float64), label_smoothing, cost)
+        return Target(None, mixed, None, SUM_TOLERANCE[target.dtype])
+    if target.dtype == torch.bool or target.is_complex():
+        raise TypeError(
+            f"target must hold class indices (integers) or distributions; got {target.dtype}."
+        )
+    indices = target.long()
+    check_class_indices(indices, scores, cost, ignore_index)
+    counted = None
+    if ignore_index is not None:
+        counted = indices != ignore_index
+        indices = torch.where(counted, indices, 0)
+    tolerance = SUM_TOLERANCE[torch.float64]
+    if label_smoothing == 0:
+        return Target(indices, None, counted, tolerance)
+    one_hot = torch.nn.functional.one_hot(indices, cost.size).to(torch.float64)
+    mixed = _smooth(one_hot.reshape(*indices.shape, *cost.shape), label_smoothing, cost)
+    return Target(None, mixed, counted, tolerance)
+
+
+def reduce_loss(
+    loss: Tensor, target: Target, weight: Tensor | None, cost: Cost, reduction: str
+) -> Tensor:
+    """Weigh the samples and reduce: a sample weighs ``Σ_y target_y weight_y``, or 0 if ignored."""
+    check_weight(weight, cost)
+    weights = None if target.counted is None else target.counted.to(loss.dtype)
+    if weight is not None:
+        of_sample = _weight_of(target, weight.to(loss.dtype), cost)
+        weights = of_sample if weights is None else of_sample * weights
+    if weights is not None:
+        loss = torch.where(weights == 0, 0.0, loss * weights)
+    if reduction == "none":
+        return loss
+    if reduction == "sum":
+        return loss.sum()
+    return loss.mean() if weights is None else loss.sum() / weights.sum()
+
+
+def _weight_of(target: Target, weight: Tensor, cost: Cost) -> Tensor:
+    if target.indices is not None:
+        return weight.reshape(-1)[target.indices]
+    assert target.alpha is not None
+    dims = tuple(range(-len(cost.shape), 0))
+    return (target.alpha.to(weight.dtype) * weight).sum(dims)
+
+
+def _smooth(alpha: Tensor, label_smoothing: float, cost: Cost) -> Tensor:
+    if label_smoothing == 0:
+        return alpha
+    return (1 - label_smoothing) * alpha + label_smoothing / cost.size

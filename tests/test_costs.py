@@ -1,0 +1,223 @@
+"""The cost contract for every cost, and what is particular to each."""
+
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from geosoftmax import DenseCost, GridCost, LineCost, TreeCost, ZeroOneCost, solve
+from tests.conftest import assert_close
+from tests.contracts.cost import CostContract
+from tests.generators import randn
+
+UNEVEN = [-3.0, -2.5, 0.0, 0.125, 4.0, 4.5, 9.0]
+# 0 is the root; nodes in no order: 3 is above 1, which is above 2.
+PARENTS, LENGTHS = [-1, 3, 1, 0, 0, 4, 4], [9.0, 1.0, 0.5, 2.0, 0.25, 3.0, 1.5]
+PATHS = [[0], [0, 3, 1], [0, 3, 1, 2], [0, 3], [0, 4], [0, 4, 5], [0, 4, 6]]
+
+
+def line(positions, p):
+    x = np.asarray(positions, dtype=float)
+    return np.abs(x[:, None] - x[None, :]) ** p
+
+
+def grid(shape, p, spacing=1.0):
+    steps = np.broadcast_to(spacing, len(shape))
+    sides = [np.arange(n) * s for n, s in zip(shape, steps, strict=True)]
+    points = np.stack([x.ravel() for x in np.meshgrid(*sides, indexing="ij")], -1)
+    return (np.abs(points[:, None] - points[None]) ** p).sum(-1)
+
+
+def tree(nodes):
+    """The length of what two paths from the root do not share."""
+    length = lambda path: sum(LENGTHS[v] for v in path)  # noqa: E731
+    return [[length(set(PATHS[a]) ^ set(PATHS[b])) for b in nodes] for a in nodes]
+
+
+class TestZeroOneCost(CostContract):
+    variants: ClassVar = {
+        "one": (lambda: ZeroOneCost(1), lambda: np.zeros((1, 1))),
+        "seven": (lambda: ZeroOneCost(7), lambda: 1 - np.eye(7)),
+        "near": (lambda: ZeroOneCost(5) * 1e-3, lambda: 1e-3 * (1 - np.eye(5))),
+        "far": (lambda: ZeroOneCost(5) * 1e3, lambda: 1e3 * (1 - np.eye(5))),
+    }
+
+
+class TestLineCost(CostContract):
+    variants: ClassVar = {
+        "one": (lambda: LineCost(1), lambda: np.zeros((1, 1))),
+        "even": (lambda: LineCost(9), lambda: line(range(9), 1)),
+        "uneven": (lambda: LineCost(UNEVEN), lambda: line(UNEVEN, 1)),
+        "uneven-p0.5": (lambda: LineCost(UNEVEN, p=0.5), lambda: line(UNEVEN, 0.5)),
+        "uneven-p1.5": (lambda: LineCost(UNEVEN, p=1.5), lambda: line(UNEVEN, 1.5)),
+        "even-p2": (lambda: LineCost(9, p=2) / 2, lambda: line(range(9), 2) / 2),
+        "single-precision": (
+            lambda: LineCost(torch.tensor(UNEVEN, dtype=torch.float32), p=2),
+            lambda: line(UNEVEN, 2),
+        ),
+        "scaled": (lambda: LineCost(UNEVEN) * 0.3, lambda: 0.3 * line(UNEVEN, 1)),
+    }
+
+
+class TestGridCost(CostContract):
+    variants: ClassVar = {
+        "1d-p1": (lambda: GridCost(6, p=1), lambda: grid((6,), 1)),
+        "1d-p2": (lambda: GridCost((6,), p=2), lambda: grid((6,), 2)),
+        "2d-p1": (lambda: GridCost((3, 5), p=1), lambda: grid((3, 5), 1)),
+        "2d-p2": (lambda: GridCost((5, 2), p=2) / 2, lambda: grid((5, 2), 2) / 2),
+        "2d-flat": (lambda: GridCost((1, 4)), lambda: grid((1, 4), 2)),
+        "3d-p1": (lambda: GridCost((2, 3, 4), p=1), lambda: grid((2, 3, 4), 1)),
+        "3d-p2-spacing": (
+            lambda: GridCost((2, 4, 3), p=2, spacing=(0.9, 1.2, 2.0)),
+            lambda: grid((2, 4, 3), 2, (0.9, 1.2, 2.0)),
+        ),
+        "2d-one-spacing": (
+            lambda: GridCost((4, 3), p=1, spacing=0.5) * 2,
+            lambda: 2 * grid((4, 3), 1, 0.5),
+        ),
+    }
+
+
+class TestTreeCost(CostContract):
+    variants: ClassVar = {
+        "root-alone": (lambda: TreeCost([-1]), lambda: np.zeros((1, 1))),
+        "any-order": (lambda: TreeCost(PARENTS, LENGTHS), lambda: tree(range(7))),
+        "leaves": (lambda: TreeCost(PARENTS, LENGTHS, outputs="leaves"), lambda: tree([2, 5, 6])),
+        "chosen": (
+            lambda: TreeCost(PARENTS, LENGTHS, outputs=[6, 0, 2, 1]) * 2,
+            lambda: 2 * np.array(tree([6, 0, 2, 1])),
+        ),
+        "star": (
+            lambda: TreeCost([-1, 0, 0, 0], 0.5, outputs="leaves"),
+            lambda: 1 - np.eye(3),
+        ),
+        "chain": (lambda: TreeCost([1, 2, 3, -1], [1.0, 2.0, 0.5, 7.0]), lambda: CHAIN),
+        "from-dict": (
+            lambda: TreeCost.from_dict({"cat": 0.5, "wheels": {"car": None, "bus": 2.0}}),
+            lambda: [[0, 2.5, 3.5], [2.5, 0, 3], [3.5, 3, 0]],
+        ),
+    }
+
+
+CHAIN = line([0, 1, 3, 3.5], 1)
+
+
+def points(batch=(), d=6, seed=0):
+    X = randn(*batch, d, 2, seed=seed)
+    return ((X[..., :, None, :] - X[..., None, :, :]) ** 2).sum(-1)
+
+
+class TestDenseCost(CostContract):
+    variants: ClassVar = {
+        "one": (lambda: DenseCost([[0.0]]), lambda: [[0.0]]),
+        "points": (lambda: DenseCost(points()), points),
+        "single-precision": (lambda: DenseCost(points().float()), points),
+        "array": (lambda: DenseCost(line(UNEVEN, 1)), lambda: line(UNEVEN, 1)),
+        "per-sample": (lambda: DenseCost(points((3,))), lambda: points((3,))),
+        "from-points-p1": (
+            lambda: DenseCost.from_points(randn(6, 2), p=1),
+            lambda: points().sqrt(),
+        ),
+        "from-points-1d": (
+            lambda: DenseCost.from_points(UNEVEN, p=1.5),
+            lambda: line(UNEVEN, 1.5),
+        ),
+        "from-embeddings": (
+            lambda: DenseCost.from_embeddings(randn(5, 3)),
+            lambda: 1 - torch.cosine_similarity(randn(5, 1, 3), randn(1, 5, 3), -1),
+        ),
+        "large": (lambda: DenseCost(line(range(70), 1)), lambda: line(range(70), 1)),
+        "large-per-sample": (
+            lambda: DenseCost(torch.stack([torch.tensor(line(range(70), 1))] * 2)),
+            lambda: np.stack([line(range(70), 1)] * 2),
+        ),
+    }
+
+
+# ------------------------------------------------------------------ particular
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [ZeroOneCost(3), LineCost(3), GridCost(3), TreeCost([-1, 0]), DenseCost([[0.0]])],
+    ids=repr,
+)
+def test_repr_needs_no_values(cost):
+    assert repr(cost.to("meta")).startswith(type(cost).__name__)
+
+
+LONG = {
+    "p1": lambda: LineCost(1500) * 0.01,
+    "p1-uneven": lambda: LineCost(torch.rand(1500, dtype=torch.float64).cumsum(0)),
+    "p2-convolved": lambda: LineCost(1500, p=2) / 2,
+    "p2-blocked": lambda: LineCost(torch.rand(1500, dtype=torch.float64).cumsum(0), p=2),
+    "p0.5-wide": lambda: LineCost(1500, p=0.5) / 3,
+}
+
+
+@pytest.mark.parametrize("make", LONG.values(), ids=LONG)
+def test_long_lines_agree_with_their_matrix(make):
+    cost = make()
+    u = torch.rand(2, 1500, dtype=torch.float64)
+    K = torch.exp(-cost.matrix() / 2)
+    assert_close(cost.matvec(u), u @ K)
+    assert_close(cost.log_matvec(u.log()), (u @ K).log())
+
+
+def test_names_of_a_taxonomy_follow_its_outputs():
+    tree = TreeCost.from_dict({"pet": ["cat", "dog"], "car": 2.0}, lengths=0.5)
+    assert tree.names == ("cat", "dog", "car")
+    assert tree.matrix()[0].tolist() == [0, 1, 3]
+    assert (tree * 2).names == tree.to(torch.float32).names == tree.names
+
+
+def test_outputs_of_a_named_tree_are_its_names_only():
+    tree = TreeCost.from_dict({"pet": ["cat", "dog"]}, outputs="nodes")
+    assert tree.names == ("pet", "cat", "dog")
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [
+        LineCost([0.0, 0.1]),
+        DenseCost([[0.0, 0.1], [0.1, 0.0]]),
+        DenseCost.from_points([[0.0], [0.1]], p=1),
+        TreeCost([-1, 0], 0.1),
+        TreeCost([-1, 0], [0.0, 0.1]),
+        GridCost(2, p=1, spacing=0.1),
+        LineCost(2) * 0.1,
+    ],
+    ids=repr,
+)
+def test_python_numbers_keep_all_their_digits(cost):
+    assert float(cost.matrix()[0, 1]) == 0.1
+
+
+def test_small_asymmetries_are_averaged():
+    C = line([0, 1, 3], 1)
+    C[0, 1] += 2e-6
+    assert torch.equal(DenseCost(C).matrix(), torch.tensor((C + C.T) / 2))
+
+
+def test_points_and_embeddings_are_differentiable():
+    X = randn(4, 2).requires_grad_()
+    for cost in (DenseCost.from_points(X, p=1), DenseCost.from_embeddings(X)):
+        (gradient,) = torch.autograd.grad(cost.matrix().square().sum(), X)
+        assert torch.isfinite(gradient).all()
+        assert gradient.abs().sum() > 0
+
+
+def test_scale_is_exact_where_the_kernel_is_nearly_one():
+    k, one_minus_k = (ZeroOneCost(2) * 1e-12).affinities(torch.float32)
+    assert float(one_minus_k) == pytest.approx(5e-13)
+    assert float(k) == 1
+
+
+def test_a_deep_tree_is_a_line():
+    """A chain of 20,000 nodes has as many levels, and is the line with those distances."""
+    n = 20_000
+    chain = TreeCost(range(-1, n - 1))
+    assert chain.levels.numel() == n + 1
+    scores = randn(1, n)
+    assert_close(solve(scores, chain).alpha, solve(scores, LineCost(n)).alpha, atol=1e-9)

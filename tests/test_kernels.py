@@ -1,0 +1,140 @@
+"""Every compiled kernel against its plain definition, and the definitions against dense algebra."""
+
+from typing import ClassVar
+
+import pytest
+import torch
+
+from geosoftmax import DenseCost, GridCost, LineCost, TreeCost, ZeroOneCost
+from geosoftmax.kernels import reference
+from tests.contracts.kernel import (
+    IterativeKernelContract,
+    KernelContract,
+    ProductKernelContract,
+)
+from tests.generators import flat, kernel, oracle, randn
+
+
+def uneven(d):
+    return LineCost(torch.linspace(0.3, 1.7, d, dtype=torch.float64).cumsum(0))
+
+
+def binary_tree(d):
+    return TreeCost([(i - 1) // 2 if i else -1 for i in range(d)], 0.7)
+
+
+def leaves(d):
+    return TreeCost([-1] + [i // 3 for i in range(d + d // 2)], 0.5, outputs="leaves")
+
+
+class TestThreshold(KernelContract):
+    operation = "threshold"
+    costs: ClassVar = {"zero-one": ZeroOneCost, "zero-one-near": lambda d: ZeroOneCost(d) * 0.05}
+
+
+class TestPrune(KernelContract):
+    operation = "prune"
+    costs: ClassVar = {
+        "zero-one": ZeroOneCost,
+        "line": LineCost,
+        "line-uneven": uneven,
+        "line-near": lambda d: LineCost(d) * 0.01,
+        "grid-1d": lambda d: GridCost(d, p=1),
+        "tree": binary_tree,
+        "tree-leaves": leaves,
+    }
+
+
+class TestActiveSet(KernelContract):
+    operation = "active_set"
+    sizes = (1, 2, 3, 41)
+    costs: ClassVar = {
+        "line-p2": lambda d: LineCost(d, p=2) / 2,
+        "dense": lambda d: DenseCost(uneven(d).matrix()),
+        "grid": lambda d: GridCost((d, 2), p=2),
+    }
+
+    def arguments(self, cost, b):
+        return b, None
+
+
+class TestActiveSetPerSample(KernelContract):
+    operation = "active_set"
+    sizes = (1, 3, 41)
+
+    def arguments(self, cost, b):
+        return b, None
+
+    costs: ClassVar = {"per-sample": lambda d: DenseCost(LineCost(d).matrix().expand(7, d, d))}
+
+    @pytest.mark.parametrize("batch", [7])
+    def test_it_agrees_with_the_reference(self, cost, batch, dtype):
+        scales = torch.linspace(0.5, 2, 7, dtype=torch.float64)[:, None, None]
+        super().test_it_agrees_with_the_reference(
+            cost.with_parameter(cost.parameter * scales), batch, dtype
+        )
+
+
+class TestAccelerate(IterativeKernelContract):
+    operation = "accelerate"
+    sizes = (1, 2, 3, 41)
+    costs: ClassVar = {
+        "grid-p2": lambda d: GridCost((d, 5), p=2) / 2,
+        "grid-p1": lambda d: GridCost((3, d), p=1),
+        "grid-3d": lambda d: GridCost((2, d, 3), p=2, spacing=(1.0, 1.5, 0.8)),
+    }
+
+
+class TestMatvec(ProductKernelContract):
+    operation = "matvec"
+    costs: ClassVar = {
+        "line": LineCost,
+        "line-uneven": uneven,
+        "tree": binary_tree,
+        "tree-leaves": leaves,
+    }
+
+
+# ------------------------------------------------------------------ the definitions
+
+CERTIFIED = {
+    "line": LineCost(7),
+    "grid": GridCost((3, 4)),
+    "tree": binary_tree(9),
+    "zero-one": ZeroOneCost(5),
+    "dense": DenseCost(LineCost(6, p=2).matrix()),
+}
+
+
+@pytest.mark.parametrize("cost", CERTIFIED.values(), ids=CERTIFIED)
+def test_bracket_is_true_for_any_start(cost):
+    f = 3 * randn(20, *cost.shape)
+    f = f - flat(f, cost).amax(-1).reshape(-1, *[1] * len(cost.shape))
+    b = torch.exp(f / 2)
+    _, value = oracle(cost, f)
+    for seed, power in ((1, 0), (2, 1), (3, 6)):
+        u, lower, upper = reference.certify(cost, b, randn(*f.shape, seed=seed).abs() ** power)
+        assert (lower <= value).all()
+        assert (value <= upper).all()
+        h = (kernel(cost) @ flat(u, cost)[..., None])[..., 0]
+        left, right = (flat(b * u, cost)).sum(-1), (flat(u, cost) * h).sum(-1)
+        torch.testing.assert_close(left, right, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("cost", CERTIFIED.values(), ids=CERTIFIED)
+def test_largest_eigenvalue_is_bounded_tightly_from_above(cost):
+    true = float(torch.linalg.eigvalsh(kernel(cost))[-1])
+    bound = float(reference.largest_eigenvalue(cost, torch.float64))
+    assert true <= bound * (1 + 1e-12) <= 1.2 * true
+
+
+def test_exchange_ends_at_the_solution_from_any_support():
+    cost = DenseCost(LineCost(12, p=2).matrix() / 2)
+    f = 2 * randn(8, 12)
+    f = f - f.amax(-1, keepdim=True)
+    b = torch.exp(f / 2)
+    alpha, _ = oracle(cost, f)
+    for support in (b > 0, b == 1, randn(8, 12, seed=5) > 0):
+        rows = reference.exchange(cost, b, support, tol=1e-13, max_iter=100)
+        found = rows.u * b
+        torch.testing.assert_close(found / found.sum(-1, keepdim=True), alpha, atol=1e-9, rtol=0)
