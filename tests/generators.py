@@ -140,7 +140,7 @@ def star(leaves=6, length=0.4, seed=0):
     k = np.exp(-length)
     b = torch.exp(scores / 2)
     ordered = b.sort(-1, descending=True).values
-    counts = torch.arange(1, leaves + 1)
+    counts = torch.arange(1, leaves + 1, dtype=b.dtype)
     tau = k * ordered.cumsum(-1) / (1 - k + k * counts)
     kept = (ordered > tau).sum(-1, keepdim=True)
     u = (b - tau.gather(-1, kept - 1)).clamp_min(0) / (1 - k)

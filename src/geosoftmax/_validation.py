@@ -230,7 +230,7 @@ def check_weight(weight: Any, cost: Cost) -> None:
         return
     if not isinstance(weight, Tensor) or not weight.is_floating_point():
         kind = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
-        raise TypeError(f"weight must be a floating-point tensor; got {kind}.")
+        raise TypeError(f"weight must be a floating-point torch.Tensor; got {kind}.")
     if tuple(weight.shape) != cost.shape:
         raise ValueError(f"weight must have shape {cost.shape}; got {tuple(weight.shape)}.")
 

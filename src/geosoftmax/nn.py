@@ -137,8 +137,8 @@ class GeometricSoftmax(_SolvingModule):
     >>> import torch
     >>> from geosoftmax import LineCost
     >>> layer = torch.nn.Sequential(torch.nn.Linear(8, 5), GeometricSoftmax(LineCost(5)))
-    >>> layer(torch.randn(3, 8)).sum(-1)
-    tensor([1.0000, 1.0000, 1.0000], grad_fn=<SumBackward1>)
+    >>> layer(torch.randn(3, 8)).shape
+    torch.Size([3, 5])
     """
 
     def forward(self, scores: Tensor) -> Tensor:

@@ -65,7 +65,7 @@ class TreeCost(ScaledCost):
         length[root] = 1.0
         if not bool((torch.isfinite(length) & (length > 0)).all()):
             raise ValueError(
-                "edge lengths must be positive and finite; two outputs at distance 0 are one."
+                "edge lengths must be positive and finite: at distance 0, two are one output."
             )
         place = [0] * n
         for k, node in enumerate(order):
