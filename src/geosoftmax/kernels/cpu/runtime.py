@@ -19,6 +19,8 @@ from geosoftmax.kernels.reference import Rows
 
 #: Work, in entries, below which threads do not pay.
 WORTH_A_THREAD = 4096
+#: Work from which on it is cut into more parts than threads.
+WORTH_BALANCING = 1 << 22
 
 
 def jit(function: Callable[..., Any], *, reassociate: bool = False) -> Callable[..., Any]:
@@ -43,12 +45,13 @@ def spread(kernel: Callable[..., None], rows: int, work: int, *arguments: Any) -
     if threads <= 1 or work < WORTH_A_THREAD:
         kernel(*arguments, 0, rows)
         return
-    parts = threads if rows < 64 * threads else 4 * threads
+    # Long work is cut finer, so that no thread waits for another with harder rows.
+    parts = threads if work < WORTH_BALANCING or rows < 64 * threads else 4 * threads
     bounds = [rows * i // parts for i in range(parts + 1)]
     pool = _pool(os.getpid(), threads)
-    jobs = [
-        pool.submit(kernel, *arguments, first, last) for first, last in itertools.pairwise(bounds)
-    ]
+    slices = list(itertools.pairwise(bounds))
+    jobs = [pool.submit(kernel, *arguments, first, last) for first, last in slices[1:]]
+    kernel(*arguments, *slices[0])
     for job in jobs:
         job.result()
 
@@ -82,6 +85,12 @@ def bracket(b, u, h, slack):  # type: ignore[no-untyped-def]
     for i in range(b.shape[0]):
         bu += b[i] * u[i]
         uh += u[i] * h[i]
+    return bracket_from(b, u, h, bu, uh, slack)
+
+
+@jit
+def bracket_from(b, u, h, bu, uh, slack):  # type: ignore[no-untyped-def]
+    """The same, where ⟨b,u⟩ and uᵀKu have been summed already."""
     scale = bu / uh
     energy = bu * scale
     vh = 0.0

@@ -8,7 +8,15 @@ from torch import Tensor
 
 from geosoftmax.costs import GridCost, LineCost, TreeCost
 from geosoftmax.costs.base import Cost
-from geosoftmax.kernels.cpu.runtime import as_rows, bracket, flat64, jit, new_outputs, spread
+from geosoftmax.kernels.cpu.runtime import (
+    as_rows,
+    bracket,
+    bracket_from,
+    flat64,
+    jit,
+    new_outputs,
+    spread,
+)
 from geosoftmax.kernels.reference import Rows, rounding_allowance
 
 # ------------------------------------------------------------------ zero-one
@@ -145,18 +153,30 @@ def _hull(b, E, D, slack, u, lower, upper, iterations, first, last):
             r2 = r1
             bz = bm
         h = decay[:d]  # the stack is done with
-        _line_product(urow, E, h)
+        _from_the_left(urow, E, h)
+        bu = brow[d - 1] * urow[d - 1]
+        uh = urow[d - 1] * h[d - 1]
+        carried = 0.0
+        for i in range(d - 2, -1, -1):  # as _from_the_right, with the sums of the bracket
+            carried = E[i + 1] * (carried + urow[i + 1])
+            h[i] += carried
+            bu += brow[i] * urow[i]
+            uh += urow[i] * h[i]
         iterations[row] = 1
-        lower[row], upper[row] = bracket(brow, urow, h, slack)
+        lower[row], upper[row] = bracket_from(brow, urow, h, bu, uh, slack)
 
 
 @jit
-def _line_product(u, E, h):
+def _from_the_left(u, E, h):
     carried = u[0]
     h[0] = carried
     for i in range(1, u.shape[0]):
         carried = E[i] * carried + u[i]
         h[i] = carried
+
+
+@jit
+def _from_the_right(u, E, h):
     carried = 0.0
     for i in range(u.shape[0] - 2, -1, -1):
         carried = E[i + 1] * (carried + u[i + 1])
@@ -178,7 +198,8 @@ def matvec(cost: Cost, u: Tensor) -> Tensor:
 @jit
 def _line_products(u, E, h, first, last):
     for row in range(first, last):
-        _line_product(u[row], E, h[row])
+        _from_the_left(u[row], E, h[row])
+        _from_the_right(u[row], E, h[row])
 
 
 def _tree_arrays(cost: TreeCost) -> tuple[np.ndarray, ...]:
