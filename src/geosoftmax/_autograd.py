@@ -60,8 +60,10 @@ def minimiser(b: Tensor, u: Tensor, cost: Cost) -> Tensor:
     return _rule(_Minimiser, _MinimiserForward).apply(b, cost.parameter, u, cost)
 
 
-def softmax(f: Tensor, u: Tensor, cost: Cost) -> Tensor:
-    """Return ``α = u b / ⟨b,u⟩``."""
+def softmax(f: Tensor, u: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
+    """Return ``α = u b / ⟨b,u⟩`` as a function of ``f`` and of the parameter of the cost."""
+    if _is_constant(f, cost.parameter, u):
+        return alpha
     b, _ = half_exponential(f, cost)
     weighted = minimiser(b, u, cost) * b
     return weighted / weighted.sum(signal_dims(cost), keepdim=True)

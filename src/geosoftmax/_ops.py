@@ -24,6 +24,7 @@ from geosoftmax._validation import (
     is_concrete,
 )
 from geosoftmax.costs.base import Cost
+from geosoftmax.kernels import twin
 from geosoftmax.kernels.reference import certificate_dtype
 from geosoftmax.solvers.sinkhorn import sinkhorn as solve_sinkhorn
 
@@ -42,18 +43,18 @@ def _solve(
     max_iter: int,
     method: str,
     init: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return ``u``, ``lower``, ``upper`` and iterations for scores of any batch shape."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return ``alpha``, ``u``, ``lower``, ``upper``, iterations for scores of any batch shape."""
     cost = Cost.unflatten(cost_spec, [t.detach() for t in cost_tensors])
     batch = scores.shape[: scores.dim() - dimensions]
     if scores.numel() == 0:
         nothing = scores.new_zeros(batch, dtype=torch.float64)
-        return torch.zeros_like(scores), nothing, nothing.clone(), nothing.to(torch.int64)
+        u = torch.zeros_like(scores)
+        return u.clone(), u, nothing, nothing.clone(), nothing.to(torch.int64)
     double = certificate_dtype(scores.device)
-    peak = scores.amax(tuple(range(-dimensions, 0)), keepdim=True).to(double)
+    peak = twin("peaks", cost, scores.device)(cost, scores)
     check_peaks(peak)
-    b = scores.to(double, copy=True, memory_format=torch.contiguous_format)
-    b = b.sub_(peak).mul_(0.5).exp_().reshape(-1, *cost.shape)
+    b = twin("obstacle", cost, scores.device)(cost, scores, peak)
     if init is not None:
         check_init_values(init)
         init = init.to(double).reshape(b.shape)
@@ -63,12 +64,13 @@ def _solve(
     options = solvers.Options(tol=tol, max_iter=max_iter, dtype=scores.dtype, init=init)
     rows = solvers.run(method, _per_row(cost, batch), b, options)
     _warn_if_not_converged(rows.upper - rows.lower, tol, method, rows.iterations)
-    shift = peak.reshape(-1)
-    outwards = torch.full_like(shift, torch.inf)  # adding the maximum back rounds once more
-    lower = torch.nextafter(rows.lower + shift, -outwards)
-    upper = torch.nextafter(rows.upper + shift, outwards)
+    outwards = torch.full_like(peak, torch.inf)  # adding the maximum back rounds once more
+    lower = torch.nextafter(rows.lower + peak, -outwards)
+    upper = torch.nextafter(rows.upper + peak, outwards)
+    alpha, u = twin("distribution", cost, scores.device)(cost, b, rows.u, scores.dtype)
     return (
-        rows.u.to(scores.dtype).reshape(scores.shape),
+        alpha.reshape(scores.shape),
+        u.reshape(scores.shape),
         lower.reshape(batch),
         upper.reshape(batch),
         rows.iterations.to(torch.int64).reshape(batch),
@@ -83,6 +85,7 @@ def _(scores: Tensor, cost_tensors, cost_spec, dimensions, tol, max_iter, method
     batch = scores.shape[: scores.dim() - dimensions]
     bound = scores.new_empty(batch, dtype=certificate_dtype(scores.device))
     return (
+        torch.empty_like(scores, memory_format=torch.contiguous_format),
         torch.empty_like(scores, memory_format=torch.contiguous_format),
         bound,
         torch.empty_like(bound),
@@ -213,7 +216,7 @@ def _register_vmap(op: Any, signals: tuple[int, ...], tensors: int, outputs: int
     op.register_vmap(rule)
 
 
-_register_vmap(_solve_op, signals=(0, 7), tensors=1, outputs=4)
+_register_vmap(_solve_op, signals=(0, 7), tensors=1, outputs=5)
 _register_vmap(_support_solve_op, signals=(0, 1), tensors=2, outputs=1)
 _register_vmap(_sinkhorn_op, signals=(0,), tensors=1, outputs=1)
 

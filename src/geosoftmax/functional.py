@@ -98,8 +98,8 @@ def geometric_softmax(
     >>> geometric_softmax(scores, LineCost(4))
     tensor([0.0000, 0.6257, 0.3743, 0.0000], dtype=torch.float64)
     """
-    f, u, _ = _minimise(scores, cost, tol, max_iter, method, distribution=True)
-    return _autograd.softmax(f, u, cost).to(scores.dtype)
+    f, alpha, u, _ = _minimise(scores, cost, tol, max_iter, method, distribution=True)
+    return _autograd.softmax(f, u, alpha, cost).to(scores.dtype)
 
 
 @_full_precision
@@ -134,7 +134,7 @@ def geometric_logsumexp(
     >>> geometric_logsumexp(scores, ZeroOneCost(3) * 1e6)  # far apart: log 3
     tensor(1.0986, dtype=torch.float64)
     """
-    f, u, lower = _minimise(scores, cost, tol, max_iter, method, distribution=False)
+    f, _, u, lower = _minimise(scores, cost, tol, max_iter, method, distribution=False)
     return _autograd.log_sum_exp(f, u, lower, cost).to(scores.dtype)
 
 
@@ -171,7 +171,7 @@ def extrapolate(
     tensor([3., 2., 1.])
     """
     double = torch.float64  # of which the range is needed, more than the digits
-    f, u, _ = _minimise(scores, cost, tol, max_iter, method, distribution=True, dtype=double)
+    f, _, u, _ = _minimise(scores, cost, tol, max_iter, method, distribution=True, dtype=double)
     b, peak = _autograd.half_exponential(f, cost)
     envelope = 2 * _autograd.log_product(_autograd.minimiser(b, u, cost), cost) + peak
     envelope = _with_far_outputs(envelope, f, peak, cost)
@@ -228,8 +228,7 @@ def solve(
         if start is not None:
             check_signal("init", start, cost)
             check_same_shape("init", start, "scores", scores)
-        u, lower, upper, iterations = _call_solve(f, cost, tol, max_iter, chosen, start)
-        alpha = _autograd.softmax(f, u, cost)
+        alpha, u, lower, upper, iterations = _call_solve(f, cost, tol, max_iter, chosen, start)
     return Solution(
         alpha=alpha.to(scores.dtype),
         u=u,
@@ -303,7 +302,7 @@ def geometric_logistic_loss(
     f = _computed(scores)
     lowest = torch.finfo(f.dtype).min  # rows that are all -inf are refused below, not turned to NaN
     f = f - f.detach().amax(_autograd.signal_dims(cost), keepdim=True).clamp_min(lowest)
-    f, u, lower = _minimise(f, cost, tol, max_iter, method, distribution=False)
+    f, _, u, lower = _minimise(f, cost, tol, max_iter, method, distribution=False)
     conjugate = _autograd.log_sum_exp(f, u, lower, cost)
     loss = _loss(wanted, f, conjugate, cost)
     return reduce_loss(loss, wanted, weight, cost, reduction).to(scores.dtype)
@@ -545,21 +544,21 @@ def _minimise(
     *,
     distribution: bool,
     dtype: torch.dtype | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Validate, solve (QP), and return the scores in computing dtype, ``u`` and the value."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Validate, solve (QP); return the scores in computing dtype, ``α``, ``u`` and the value."""
     check_signal("scores", scores, cost)
     check_options(tol, max_iter)
     method = solvers.check_method(method, cost)
     f = _computed(scores) if dtype is None else scores.to(dtype)
     if tol is None:
         tol = solvers.default_tolerance(scores.dtype, distribution=distribution)
-    u, lower, _, _ = _call_solve(f.detach(), cost, tol, max_iter, method, None)
-    return f, u, lower
+    alpha, u, lower, _, _ = _call_solve(f.detach(), cost, tol, max_iter, method, None)
+    return f, alpha, u, lower
 
 
 def _call_solve(
     f: Tensor, cost: Cost, tol: float, max_iter: int | None, method: str, init: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     spec, tensors = _detached(cost)
     limit = solvers.MAX_ITER if max_iter is None else max_iter
     return _ops.solve(f, tensors, spec, len(cost.shape), tol, limit, method, init)
@@ -625,7 +624,7 @@ def _with_far_outputs(envelope: Tensor, f: Tensor, peak: Tensor, cost: Cost) -> 
             part = cost.detach()
             if cost.batch_shape:
                 part = part.with_parameter(part.parameter.expand(*rows.shape, -1, -1)[index])
-            u, _, _, _ = _call_solve(left[index], part, 1e-9, None, solvers.choose(part), None)
+            _, u, _, _, _ = _call_solve(left[index], part, 1e-9, None, solvers.choose(part), None)
             top = left[index].amax(_autograd.signal_dims(cost), keepdim=True)
             more = 2 * _autograd.log_product(u, part) + top
             joined = 2 * torch.logaddexp(envelope[index] / 2, more / 2)

@@ -80,6 +80,25 @@ def matvec(cost: Cost, u: Tensor) -> Tensor:
     return cost.matvec(u)
 
 
+def peaks(cost: Cost, scores: Tensor) -> Tensor:
+    """Return the largest score of each row, in the dtype of certificates."""
+    rows = scores.reshape(-1, cost.size)
+    return rows.amax(-1).to(certificate_dtype(scores.device))
+
+
+def obstacle(cost: Cost, scores: Tensor, peak: Tensor) -> Tensor:
+    """``b = exp((f - peak) / 2)``, as rows, in the dtype of certificates."""
+    f = scores.to(certificate_dtype(scores.device)).reshape(-1, *cost.shape)
+    return torch.exp((f - _expand(peak, f)) / 2)
+
+
+def distribution(cost: Cost, b: Tensor, u: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """``α = u b / ⟨b,u⟩``, and ``u``, in the given dtype."""
+    weighted = u * b
+    alpha = weighted / weighted.sum(tuple(range(1, b.dim())), keepdim=True)
+    return alpha.to(dtype), u.to(dtype)
+
+
 # ------------------------------------------------------------------ exact
 
 

@@ -13,8 +13,20 @@ from geosoftmax.kernels.cpu.accelerate import accelerate
 from geosoftmax.kernels.cpu.active_set import active_set
 from geosoftmax.kernels.cpu.exchange import exchange
 from geosoftmax.kernels.cpu.scans import matvec, prune, threshold
+from geosoftmax.kernels.cpu.signals import distribution, obstacle, peaks
 
-__all__ = ["accelerate", "active_set", "exchange", "matvec", "prune", "supports", "threshold"]
+__all__ = [
+    "accelerate",
+    "active_set",
+    "distribution",
+    "exchange",
+    "matvec",
+    "obstacle",
+    "peaks",
+    "prune",
+    "supports",
+    "threshold",
+]
 
 #: Grids with a side longer than this are left to the matrix products of torch.
 LONGEST_SIDE = 96
@@ -38,4 +50,4 @@ def supports(operation: str, cost: Cost) -> bool:
         if isinstance(cost, GridCost):
             return max(cost.shape) <= LONGEST_SIDE and cost.size <= LARGEST_EXCHANGE
         return isinstance(cost, (DenseCost, LineCost)) and cost.size <= LARGEST_MATRIX
-    return operation in {"threshold", "active_set"}
+    return operation in {"threshold", "active_set", "peaks", "obstacle", "distribution"}

@@ -81,8 +81,9 @@ def prune(cost: Cost, b: Tensor) -> Rows:
 def _line_decays(line: LineCost) -> tuple[np.ndarray, np.ndarray]:
     """``E = exp(-gap)``, ``D = 1 - E²`` from each class to the one before (the first is unused)."""
     d = line.shape[0]
-    x = line._half_distances(torch.float64).detach()
-    gaps = x[1:2] if line.even else x.diff(prepend=x[:1])
+    x = line.positions.detach().to(torch.float64)
+    steps = x[:2].diff() if line.even else x.diff(prepend=x[:1])
+    gaps = line.scale.detach().to(torch.float64) / 2 * steps
     E, D = torch.exp(-gaps), -torch.expm1(-2 * gaps)
     if line.even:
         E, D = (t.expand(d) if d > 1 else t.new_zeros(1) for t in (E, D))
