@@ -66,7 +66,8 @@ def softmax(f: Tensor, u: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
         return alpha
     b, _ = half_exponential(f, cost)
     weighted = minimiser(b, u, cost) * b
-    return weighted / weighted.sum(signal_dims(cost), keepdim=True)
+    again = weighted / weighted.sum(signal_dims(cost), keepdim=True)
+    return again + (alpha - again).detach()  # the same bits, whether gradients are asked for or not
 
 
 def log_sum_exp(f: Tensor, u: Tensor, value: Tensor, cost: Cost) -> Tensor:
