@@ -31,6 +31,7 @@ def run(bench: Bench) -> Report:
                 *(rivals.ours_solve(problem, torch.float32, gap) for gap in GAPS),
                 rivals.ours_softmax(few),
                 rivals.paper(few),
+                rivals.paper_by_hand(few),
                 rivals.paper_until(problem.first(4), GAPS[0], bench),
                 rivals.torch_softmax(problem),
                 *bench.optional("entmax", lambda p=problem: rivals.sparsemax(p)),

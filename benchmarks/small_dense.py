@@ -61,6 +61,7 @@ def _rivals(bench: Bench, problem: Problem) -> list[rivals.Rival]:
         rivals.ours_softmax(problem),
         rivals.ours_loss(problem),
         rivals.paper(shorter),
+        rivals.paper_by_hand(shorter),
         rivals.paper_until(few, EQUAL_GAP, bench),
         *bench.optional("scipy", lambda: rivals.nnls(problem)),
         *bench.optional("proxsuite", lambda: rivals.proxqp(problem.first(500))),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -37,7 +38,7 @@ def accelerate(
     return Rows(u, lower, upper, torch.from_numpy(iterations))
 
 
-@jit
+@functools.partial(jit, reassociate=True)
 def _accelerated(b, K0, K1, K2, bands, step_size, tol, max_iter, u, iterations, first, last):
     n0, n1, n2 = b.shape[1:]
     y = np.empty_like(b[0])
@@ -80,7 +81,7 @@ def _accelerated(b, K0, K1, K2, bands, step_size, tol, max_iter, u, iterations, 
         iterations[row] = iteration
 
 
-@jit
+@functools.partial(jit, reassociate=True)
 def _gap_bound(b, u, h):
     """An upper bound of the gap of u, given h = Ku, for scaled u."""
     n0, n1, n2 = b.shape

@@ -52,10 +52,20 @@ def grid_product(K0, K1, K2, bands, y, middle, out):
         for i in range(n1):
             for j in range(n2):
                 out[a, i, j] = 0
-            for k in range(max(0, i - w1), min(n1, i + w1 + 1)):
+            k = max(0, i - w1)
+            end = min(n1, i + w1 + 1)
+            while k + 3 < end:  # four lines at once: fewer loads and stores
+                q0, q1, q2, q3 = K1[i, k], K1[i, k + 1], K1[i, k + 2], K1[i, k + 3]
+                for j in range(n2):
+                    out[a, i, j] += (q0 * middle[a, k, j] + q1 * middle[a, k + 1, j]) + (
+                        q2 * middle[a, k + 2, j] + q3 * middle[a, k + 3, j]
+                    )
+                k += 4
+            while k < end:
                 weight = K1[i, k]
                 for j in range(n2):
                     out[a, i, j] += weight * middle[a, k, j]
+                k += 1
     if n0 > 1:
         for a in range(n0):
             for i in range(n1):
