@@ -127,7 +127,9 @@ def paper_until(problem: Problem, gap: float, bench: Bench) -> Rival:
         if bool((problem.gaps(rows.u) <= gap).all()):
             return rival
         done = int(rows.iterations.max())
-        if done < limit or 4 * seconds > bench.patience:  # it stopped by itself, or takes too long
+        if (
+            2 * done < limit or 4 * seconds > bench.patience
+        ):  # it stopped by itself, or takes too long
             return replace(rival, note=f"not reached in {done} iterations")
         limit *= 4
 

@@ -57,7 +57,7 @@ def _accelerated(b, K0, K1, K2, bands, step_size, tol, max_iter, u, iterations, 
         while iteration < max_iter:
             iteration += 1
             grid_product(K0, K1, K2, bands, y, middle, h)
-            uphill = 0.0
+            uphill = b.dtype.type(0)
             for a in range(n0):
                 for i in range(n1):
                     for j in range(n2):
