@@ -177,19 +177,23 @@ def _support_solve(rhs: Tensor, theta: Tensor, support: Tensor, cost: Cost) -> T
     return _rule(_SupportSolve, _SupportSolveForward).apply(rhs, theta, support, cost)
 
 
-class _Minimiser(Function):
+class _Rule(Function):
+    """A function of a signal and of ``θ``, given with a value that a solver found; cost last."""
+
     generate_vmap_rule = True
 
     @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        signal, theta, found, *_, cost = inputs
+        ctx.cost = cost
+        ctx.save_for_backward(signal, theta, found)
+        ctx.save_for_forward(signal, theta, found)
+
+
+class _Minimiser(_Rule):
+    @staticmethod
     def forward(b: Tensor, theta: Tensor, u: Tensor, cost: Cost) -> Tensor:
         return u.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        b, theta, u, cost = inputs
-        ctx.cost = cost
-        ctx.save_for_backward(b, theta, u)
-        ctx.save_for_forward(b, theta, u)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -212,19 +216,10 @@ class _MinimiserForward(_Minimiser):
         return _support_solve(change, theta, u > 0, ctx.cost)
 
 
-class _LogSumExp(Function):
-    generate_vmap_rule = True
-
+class _LogSumExp(_Rule):
     @staticmethod
     def forward(f: Tensor, theta: Tensor, u: Tensor, value: Tensor, cost: Cost) -> Tensor:
         return value.to(f.dtype, copy=True)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        f, theta, u, _value, cost = inputs
-        ctx.cost = cost
-        ctx.save_for_backward(f, theta, u)
-        ctx.save_for_forward(f, theta, u)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -255,19 +250,10 @@ class _LogSumExpForward(_LogSumExp):
         return change
 
 
-class _Scaling(Function):
-    generate_vmap_rule = True
-
+class _Scaling(_Rule):
     @staticmethod
     def forward(alpha: Tensor, theta: Tensor, v: Tensor, cost: Cost) -> Tensor:
         return v.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        alpha, theta, v, cost = inputs
-        ctx.cost = cost
-        ctx.save_for_backward(alpha, theta, v)
-        ctx.save_for_forward(alpha, theta, v)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -298,20 +284,11 @@ class _ScalingForward(_Scaling):
         return change - s * z
 
 
-class _Negentropy(Function):
-    generate_vmap_rule = True
-
+class _Negentropy(_Rule):
     @staticmethod
     def forward(alpha: Tensor, theta: Tensor, v: Tensor, cost: Cost) -> Tensor:
         f = 2 * log_product(v, cost.with_parameter(theta))
         return inner(alpha, f - 1, cost) + 1
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        alpha, theta, v, cost = inputs
-        ctx.cost = cost
-        ctx.save_for_backward(alpha, theta, v)
-        ctx.save_for_forward(alpha, theta, v)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:

@@ -27,7 +27,7 @@ def active_set(cost: Cost, b: Tensor, start: Tensor | None) -> Rows:
 
 
 @jit
-def _active_sets(kernels, b, warm, guess, slack, u, lower, upper, iterations, first, last):  # type: ignore[no-untyped-def]
+def _active_sets(kernels, b, warm, guess, slack, u, lower, upper, iterations, first, last):
     d = b.shape[1]
     index = np.empty(d, dtype=np.int64)
     inside = np.empty(d, dtype=np.bool_)

@@ -75,7 +75,7 @@ def as_rows(b: Tensor, u: np.ndarray, *rest: np.ndarray) -> Rows:
 
 
 @jit
-def bracket(b, u, h, slack):  # type: ignore[no-untyped-def]
+def bracket(b, u, h, slack):
     """Rescale u and h in place so that ⟨b,u⟩ = uᵀKu; return lower, upper.
 
     As `reference.certify`, with vᵀKv bounded by (Σv)² instead of one more product.
@@ -89,7 +89,7 @@ def bracket(b, u, h, slack):  # type: ignore[no-untyped-def]
 
 
 @jit
-def bracket_from(b, u, h, bu, uh, slack):  # type: ignore[no-untyped-def]
+def bracket_from(b, u, h, bu, uh, slack):
     """The same, where ⟨b,u⟩ and uᵀKu have been summed already."""
     scale = bu / uh
     energy = bu * scale
