@@ -165,10 +165,12 @@ def _warn_if_not_converged(gap: Tensor, tol: float, method: str, iterations: Ten
     if worst <= tol:
         return
     late = int((~(gap <= tol)).sum())
+    iterative = method in ("accelerated", "lbfgs")
+    advice = "raise max_iter, or ask for a larger tol" if iterative else "ask for a larger tol"
     warnings.warn(
         f"{late} of {gap.numel()} rows did not reach tol={tol:g}: the worst certified gap is "
         f"{worst:.1e} after {int(iterations.max())} iterations of {method!r}. "
-        "The bracket is still true; raise max_iter, or ask for a larger tol.",
+        f"The bracket is still true; {advice}.",
         solvers.ConvergenceWarning,
         stacklevel=2,
     )

@@ -42,6 +42,11 @@ def read_target(
     if not isinstance(target, Tensor):
         raise TypeError(f"target must be a torch.Tensor; got {type(target).__name__}.")
     if target.is_floating_point():
+        if tuple(target.shape) == tuple(scores.shape[: scores.dim() - len(cost.shape)]):
+            raise ValueError(
+                f"target has the batch shape {tuple(target.shape)}, as class indices have, but "
+                f"dtype {target.dtype}. Use target.long(); distributions have the shape of scores."
+            )
         check_signal("target", target, cost)
         check_same_shape("target", target, "scores", scores)
         mixed = _smooth(target.to(torch.float64), label_smoothing, cost)

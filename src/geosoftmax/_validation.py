@@ -301,14 +301,15 @@ def check_positions(positions: Tensor) -> None:
     """Check the positions of the classes on a line."""
     if positions.dim() != 1 or positions.numel() == 0:
         raise ValueError(
-            f"positions must be a non-empty vector; got shape {tuple(positions.shape)}."
+            "positions must be a number of classes (an int) or a non-empty vector; "
+            f"got shape {tuple(positions.shape)}."
         )
     if not bool(torch.isfinite(positions).all()):
         raise ValueError("positions hold NaN or infinite values.")
     if bool((positions.diff() <= 0).any()):
         raise ValueError(
-            "positions must be strictly increasing: two classes at one place are one class. "
-            "Sort the classes by position, and merge those that coincide."
+            "positions must be strictly increasing. Sort the classes by position, and merge those "
+            "that coincide: two classes at one place are one class."
         )
 
 

@@ -1,7 +1,9 @@
 """The functions as torch Modules.
 
 A module holds its cost as buffers: it moves, is saved and is loaded with the module. With
-``learn_scale=True`` a scalar that multiplies the cost is learnt with the other parameters.
+``learn_scale=True`` a scalar that multiplies the cost is learnt with the other parameters; `cost`
+is the scaled one, to predict with. Learn a scale from distributions: with class indices alone the
+loss falls as the scale does, and nothing holds it.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ class CostModule(nn.Module):
     def extra_repr(self) -> str:
         """Describe the cost."""
         learnt = "" if self.log_scale is None else ", learn_scale=True"
-        return f"{self._text}{learnt}"
+        return f"{self.cost!r}{learnt}"
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> CostModule:
         """Move as every module does, but keep the geometry out of half precision."""

@@ -41,7 +41,7 @@ class TreeCost(ScaledCost):
     parents: Tensor  # (n,), in the stored order; the root is its own parent
     lengths: Tensor  # (n,), of the edge to the parent; not used at the root
     outputs: Tensor  # (d,), where the outputs are stored
-    levels: Tensor  # (depth + 2,), where each level begins
+    levels: tuple[int, ...]  # where each level begins, and the end
     names: tuple[str, ...] | None
 
     def __init__(
@@ -78,7 +78,7 @@ class TreeCost(ScaledCost):
             parents=torch.tensor([place[parent_list[v]] if v != root else 0 for v in order]),
             lengths=length[torch.tensor(order)],
             outputs=torch.tensor([place[v] for v in chosen]),
-            levels=torch.tensor(levels),
+            levels=tuple(levels),
             names=None,
         )
 
@@ -108,33 +108,36 @@ class TreeCost(ScaledCost):
         return cost
 
     def flatten(self) -> tuple[str, list[Tensor]]:
-        return "TreeCost", [self.scale, self.lengths, self.parents, self.outputs, self.levels]
+        levels = ",".join(map(str, self.levels))
+        return f"TreeCost|{levels}", [self.scale, self.lengths, self.parents, self.outputs]
 
     @classmethod
     def _rebuild(cls, arguments: list[str], tensors: list[Tensor]) -> TreeCost:
         cost = cls.__new__(cls)
-        scale, lengths, parents, outputs, levels = tensors
+        scale, lengths, parents, outputs = tensors
         cost._store(
             shape=(outputs.shape[0],),
             scale=scale,
             lengths=lengths,
             parents=parents,
             outputs=outputs,
-            levels=levels,
+            levels=tuple([int(start) for start in arguments[0].split(",")]),
             names=None,
         )
         return cost
 
     def with_parameter(self, parameter: Tensor) -> TreeCost:
-        cost = TreeCost._rebuild([], [parameter, *self.flatten()[1][1:]])
+        cost = super().with_parameter(parameter)
+        assert isinstance(cost, TreeCost)
         cost._store(names=self.names)
         return cost
 
     def to(self, *args: Any, **kwargs: Any) -> TreeCost:
         """Move or cast, with the arguments of `torch.Tensor.to`."""
         cost = super().to(*args, **kwargs)
+        assert isinstance(cost, TreeCost)
         cost._store(names=self.names)
-        return cost  # type: ignore[return-value]
+        return cost
 
     def __repr__(self) -> str:
         nodes = self.parents.shape[0]
@@ -230,8 +233,7 @@ class TreeCost(ScaledCost):
 
     def _downwards(self) -> list[tuple[slice, Tensor]]:
         """Each level below the root, with the parents of its nodes."""
-        starts = self._once("starts", lambda: self.levels.tolist())
-        levels = [slice(a, b) for a, b in itertools.pairwise(starts[1:])]
+        levels = [slice(a, b) for a, b in itertools.pairwise(self.levels[1:])]
         return [(level, self.parents[level]) for level in levels]
 
     def _upwards(self) -> list[tuple[slice, Tensor]]:
