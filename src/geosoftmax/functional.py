@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -58,7 +58,7 @@ def _full_precision(function: F) -> F:
         with torch.autocast(device, enabled=False):
             return function(signal, *args, **kwargs)
 
-    return wrapped  # type: ignore[return-value]
+    return cast(F, wrapped)
 
 
 # ------------------------------------------------------------------ (QP)

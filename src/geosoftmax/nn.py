@@ -43,7 +43,6 @@ class CostModule(nn.Module):
         if not isinstance(cost, Cost):
             raise TypeError(f"cost must be a geosoftmax Cost; got {type(cost).__name__}.")
         self._spec, tensors = cost.flatten()
-        self._text = repr(cost)
         self._count = len(tensors)
         for k, tensor in enumerate(tensors):
             if isinstance(tensor, nn.Parameter):
@@ -97,7 +96,7 @@ class CostModule(nn.Module):
         if saved is not None and not torch.equal(saved.cpu(), self.cost_signature.cpu()):
             there = bytes(saved.cpu().tolist()).decode("utf8", "replace").replace("|", " ")
             error_msgs.append(
-                f"the state was saved with another kind of cost ({there}) than {self._text}. "
+                f"the state was saved with another kind of cost ({there}) than {self.cost!r}. "
                 "Build the module with that cost."
             )
             return

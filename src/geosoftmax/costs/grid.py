@@ -10,7 +10,7 @@ from torch import Tensor
 
 from geosoftmax._validation import check_count, check_power, is_concrete
 from geosoftmax.costs._support import gathered_solve
-from geosoftmax.costs.base import ScaledCost, unit_scale
+from geosoftmax.costs.base import Cost, ScaledCost, unit_scale
 from geosoftmax.costs.line import LineCost
 
 
@@ -127,6 +127,13 @@ class GridCost(ScaledCost):
             n, m = total.shape[0], C.shape[0]
             total = (total[:, None, :, None] + C[None, :, None, :]).reshape(n * m, n * m)
         return total
+
+
+def is_absolute_line(cost: Cost) -> bool:
+    """Whether the outputs lie on a line with the absolute value as cost, whatever its class."""
+    if isinstance(cost, GridCost):
+        return len(cost.shape) == 1 and cost.p == 1
+    return isinstance(cost, LineCost) and cost.p == 1
 
 
 def _check_spacing(spacing: Any, dimensions: int) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from geosoftmax.costs.base import Cost
 from geosoftmax.costs.dense import DenseCost
+from geosoftmax.costs.zero_one import ZeroOneCost
 
 #: Gradient steps between two looks at the gap.
 _CHECK_EVERY = 10
@@ -104,7 +105,8 @@ def distribution(cost: Cost, b: Tensor, u: Tensor, dtype: torch.dtype) -> tuple[
 
 def threshold(cost: Cost, b: Tensor) -> Rows:
     """Zero-one cost: ``u = max(0, b - τ) / (1 - k)``, with ``τ`` from one sort."""
-    k, one_minus_k = cost.affinities(b.dtype)  # type: ignore[attr-defined]
+    assert isinstance(cost, ZeroOneCost)
+    k, one_minus_k = cost.affinities(b.dtype)
     ordered = b.sort(-1, descending=True).values
     count = torch.arange(1, b.shape[-1] + 1, dtype=b.dtype, device=b.device)
     tau = k * ordered.cumsum(-1) / (one_minus_k + k * count)

@@ -18,12 +18,12 @@ exact solves on the support (the distribution converges more slowly than the val
 
 Where ``tol`` is not given it is, by the dtype of the scores:
 
-=======================  ==========================  ===================
+=======================  ==========================  ====================
 dtype                    log-sum-exp, loss           softmax, extrapolate
-=======================  ==========================  ===================
+=======================  ==========================  ====================
 float64                  1e-9                        1e-9
 float32, half precision  1e-4                        1e-6
-=======================  ==========================  ===================
+=======================  ==========================  ====================
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from geosoftmax.costs import GridCost, LineCost, TreeCost, ZeroOneCost
+from geosoftmax.costs import TreeCost, ZeroOneCost
 from geosoftmax.costs.base import Cost
+from geosoftmax.costs.grid import is_absolute_line
 from geosoftmax.kernels.reference import Rows, certify, merge, part_of
 from geosoftmax.solvers.accelerated import accelerated
 from geosoftmax.solvers.exact import active_set, hull, policy, threshold
@@ -62,7 +63,7 @@ def choose(cost: Cost) -> str:
     """Return the method for a cost: the table above."""
     if isinstance(cost, ZeroOneCost):
         return "threshold"
-    if _is_absolute_line(cost):
+    if is_absolute_line(cost):
         return "hull"
     if isinstance(cost, TreeCost):
         return "policy"
@@ -111,9 +112,3 @@ def run(method: str, cost: Cost, b: Tensor, options: Options) -> Rows:
 def _no_rows(b: Tensor) -> Rows:
     empty = torch.zeros(0, dtype=torch.float64, device=b.device)
     return Rows(torch.zeros_like(b), empty, empty, torch.zeros_like(empty, dtype=torch.int64))
-
-
-def _is_absolute_line(cost: Cost) -> bool:
-    if isinstance(cost, GridCost):
-        return len(cost.shape) == 1 and cost.p == 1
-    return isinstance(cost, LineCost) and cost.p == 1

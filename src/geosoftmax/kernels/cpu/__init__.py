@@ -7,8 +7,9 @@ never share state: results do not depend on the batch or on the number of thread
 
 from __future__ import annotations
 
-from geosoftmax.costs import DenseCost, GridCost, LineCost, TreeCost
+from geosoftmax.costs import DenseCost, GridCost, LineCost, TreeCost, ZeroOneCost
 from geosoftmax.costs.base import Cost
+from geosoftmax.costs.grid import is_absolute_line
 from geosoftmax.kernels.cpu.accelerate import accelerate
 from geosoftmax.kernels.cpu.active_set import active_set
 from geosoftmax.kernels.cpu.exchange import exchange
@@ -41,7 +42,7 @@ def supports(operation: str, cost: Cost) -> bool:
     if operation == "matvec":
         return isinstance(cost, TreeCost) or (isinstance(cost, LineCost) and cost.p == 1)
     if operation == "prune":
-        return not isinstance(cost, DenseCost)
+        return isinstance(cost, (TreeCost, ZeroOneCost)) or is_absolute_line(cost)
     if operation == "accelerate":
         return (
             isinstance(cost, GridCost) and len(cost.shape) > 1 and max(cost.shape) <= LONGEST_SIDE

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from geosoftmax.costs import GridCost, LineCost, TreeCost
+from geosoftmax.costs import GridCost, LineCost, TreeCost, ZeroOneCost
 from geosoftmax.costs.base import Cost
 from geosoftmax.kernels.cpu.runtime import (
     as_rows,
@@ -24,7 +24,8 @@ from geosoftmax.kernels.reference import Rows, rounding_allowance
 
 def threshold(cost: Cost, b: Tensor) -> Rows:
     """Zero-one cost: drop what lies below the threshold of the rest, until nothing does."""
-    k, one_minus_k = (float(x) for x in cost.affinities(torch.float64))  # type: ignore[attr-defined]
+    assert isinstance(cost, ZeroOneCost)
+    k, one_minus_k = (float(x) for x in cost.affinities(torch.float64))
     out = new_outputs(b)
     slack = rounding_allowance(cost.size, torch.float64)
     rows = b.shape[0]
