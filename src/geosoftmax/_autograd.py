@@ -145,8 +145,7 @@ class _SupportSolve(Function):
 
     @staticmethod
     def forward(rhs: Tensor, theta: Tensor, support: Tensor, cost: Cost) -> Tensor:
-        spec, tensors = cost.with_parameter(theta).flatten()
-        return _ops.support_solve(rhs, support, tensors, spec)
+        return _ops.support_solve(rhs, support, cost.with_parameter(theta))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -1,16 +1,17 @@
 """The opaque operators: solves, seen by autograd, ``torch.func`` and ``torch.compile`` as one step.
 
-Where nothing traces or transforms the call, the same functions are called directly.
+Where nothing traces or transforms a call, the function behind an operator is called directly.
 
-They take and return plain tensors, know nothing of derivatives (`_autograd` does), check values,
-and warn when a tolerance was not reached. A cost travels as its text and tensors (`Cost.flatten`).
+Operators take and return plain tensors, know nothing of derivatives (`_autograd` does), check
+values, and warn when a tolerance was not reached. A cost travels as text and tensors
+(`Cost.flatten`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from geosoftmax._validation import (
     is_concrete,
 )
 from geosoftmax.costs.base import Cost
-from geosoftmax.kernels import twin
+from geosoftmax.kernels import twin, whole_solve
 from geosoftmax.kernels.reference import certificate_dtype
 from geosoftmax.solvers.sinkhorn import sinkhorn as solve_sinkhorn
 
@@ -34,40 +35,55 @@ SINKHORN_AIM = 1e-14
 SINKHORN_MAX_ITER = 200
 
 
-def _solve(
-    scores: Tensor,
-    cost_tensors: list[Tensor],
-    cost_spec: str,
-    dimensions: int,
-    tol: float,
-    max_iter: int,
-    method: str,
-    init: Tensor | None,
+def solve(
+    scores: Tensor, cost: Cost, tol: float, max_iter: int, method: str, init: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return ``alpha``, ``u``, ``lower``, ``upper``, iterations for scores of any batch shape."""
-    cost = Cost.unflatten(cost_spec, [t.detach() for t in cost_tensors])
-    batch = scores.shape[: scores.dim() - dimensions]
+    if is_concrete(scores, cost.parameter):
+        with torch.no_grad():
+            return _solve(scores, _constant(cost), tol, max_iter, method, init)
+    spec, tensors = _flat(cost)
+    return _solve_op(scores, tensors, spec, len(cost.shape), tol, max_iter, method, init)
+
+
+def _solve(
+    scores: Tensor, cost: Cost, tol: float, max_iter: int, method: str, init: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    batch = scores.shape[: scores.dim() - len(cost.shape)]
     if scores.numel() == 0:
         nothing = scores.new_zeros(batch, dtype=torch.float64)
         u = torch.zeros_like(scores)
         return u.clone(), u, nothing, nothing.clone(), nothing.to(torch.int64)
-    double = certificate_dtype(scores.device)
+    cost = _per_row(cost, batch)
+    whole = whole_solve(method, cost, scores.device) if init is None else None
+    if whole is not None:
+        answer = whole(cost, scores)
+    else:
+        options = solvers.Options(tol=tol, max_iter=max_iter, dtype=scores.dtype, init=init)
+        answer = _solve_in_steps(scores, cost, method, options)
+    _, _, lower, upper, iterations = answer
+    gap = upper - lower
+    if not float(gap.max()) <= tol:
+        check_peaks(twin("peaks", cost, scores.device)(cost, scores))
+        _warn_if_not_converged(gap, tol, method, iterations)
+    return answer
+
+
+def _solve_in_steps(
+    scores: Tensor, cost: Cost, method: str, options: solvers.Options
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Subtract the maximum, solve (QP), add the maximum back."""
     peak = twin("peaks", cost, scores.device)(cost, scores)
     check_peaks(peak)
     b = twin("obstacle", cost, scores.device)(cost, scores, peak)
-    if init is not None:
-        check_init_values(init)
-        init = init.to(double).reshape(b.shape)
-        hopeless = (init * b).flatten(1).sum(1) <= 0
-        if bool(hopeless.any()):
-            init = torch.where(hopeless.reshape(-1, *[1] * dimensions), b, init)
-    options = solvers.Options(tol=tol, max_iter=max_iter, dtype=scores.dtype, init=init)
-    rows = solvers.run(method, _per_row(cost, batch), b, options)
-    _warn_if_not_converged(rows.upper - rows.lower, tol, method, rows.iterations)
+    if options.init is not None:
+        options = dataclasses.replace(options, init=_usable_start(options.init, b))
+    rows = solvers.run(method, cost, b, options)
     outwards = torch.full_like(peak, torch.inf)  # adding the maximum back rounds once more
     lower = torch.nextafter(rows.lower + peak, -outwards)
     upper = torch.nextafter(rows.upper + peak, outwards)
     alpha, u = twin("distribution", cost, scores.device)(cost, b, rows.u, scores.dtype)
+    batch = scores.shape[: scores.dim() - len(cost.shape)]
     return (
         alpha.reshape(scores.shape),
         u.reshape(scores.shape),
@@ -77,7 +93,29 @@ def _solve(
     )
 
 
-_solve_op = torch.library.custom_op("geosoftmax::solve", _solve, mutates_args=())
+def _usable_start(init: Tensor, b: Tensor) -> Tensor:
+    """Return a warm start as rows; where it says nothing about a row, the obstacle itself."""
+    check_init_values(init)
+    init = init.to(b.dtype).reshape(b.shape)
+    hopeless = (init * b).flatten(1).sum(1) <= 0
+    if bool(hopeless.any()):
+        init = torch.where(hopeless.reshape(-1, *[1] * (b.dim() - 1)), b, init)
+    return init
+
+
+@functools.partial(torch.library.custom_op, "geosoftmax::solve", mutates_args=())
+def _solve_op(
+    scores: Tensor,
+    cost_tensors: list[Tensor],
+    cost_spec: str,
+    dimensions: int,
+    tol: float,
+    max_iter: int,
+    method: str,
+    init: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    cost = Cost.unflatten(cost_spec, cost_tensors)
+    return _solve(scores, cost, tol, max_iter, method, init)
 
 
 @_solve_op.register_fake
@@ -93,11 +131,16 @@ def _(scores: Tensor, cost_tensors, cost_spec, dimensions, tol, max_iter, method
     )
 
 
-def _support_solve(
-    rhs: Tensor, support: Tensor, cost_tensors: list[Tensor], cost_spec: str
-) -> Tensor:
+def support_solve(rhs: Tensor, support: Tensor, cost: Cost) -> Tensor:
     """``x`` with ``K_SS x_S = rhs_S`` on the support and 0 elsewhere."""
-    cost = Cost.unflatten(cost_spec, [t.detach() for t in cost_tensors])
+    if is_concrete(rhs, support, cost.parameter):
+        with torch.no_grad():
+            return _support_solve(rhs, support, _constant(cost))
+    spec, tensors = _flat(cost)
+    return _support_solve_op(rhs, support, tensors, spec)
+
+
+def _support_solve(rhs: Tensor, support: Tensor, cost: Cost) -> Tensor:
     if rhs.numel() == 0:
         return torch.zeros_like(rhs)
     double = certificate_dtype(rhs.device)
@@ -105,9 +148,11 @@ def _support_solve(
     return x.to(rhs.dtype).contiguous()
 
 
-_support_solve_op = torch.library.custom_op(
-    "geosoftmax::support_solve", _support_solve, mutates_args=()
-)
+@functools.partial(torch.library.custom_op, "geosoftmax::support_solve", mutates_args=())
+def _support_solve_op(
+    rhs: Tensor, support: Tensor, cost_tensors: list[Tensor], cost_spec: str
+) -> Tensor:
+    return _support_solve(rhs, support, Cost.unflatten(cost_spec, cost_tensors))
 
 
 @_support_solve_op.register_fake
@@ -115,18 +160,18 @@ def _(rhs: Tensor, support: Tensor, cost_tensors, cost_spec) -> Tensor:
     return torch.empty_like(rhs, memory_format=torch.contiguous_format)
 
 
-def _sinkhorn(
-    alpha: Tensor,
-    cost_tensors: list[Tensor],
-    cost_spec: str,
-    dimensions: int,
-    name: str,
-    sum_tolerance: float,
-) -> Tensor:
+def sinkhorn(alpha: Tensor, cost: Cost, name: str, sum_tolerance: float) -> Tensor:
     """``v ≥ 0`` with ``v · Kv = α``."""
-    cost = Cost.unflatten(cost_spec, [t.detach() for t in cost_tensors])
+    if is_concrete(alpha, cost.parameter):
+        with torch.no_grad():
+            return _sinkhorn(alpha, _constant(cost), name, sum_tolerance)
+    spec, tensors = _flat(cost)
+    return _sinkhorn_op(alpha, tensors, spec, name, sum_tolerance)
+
+
+def _sinkhorn(alpha: Tensor, cost: Cost, name: str, sum_tolerance: float) -> Tensor:
     check_distribution_values(name, alpha, cost, sum_tolerance)
-    batch = alpha.shape[: alpha.dim() - dimensions]
+    batch = alpha.shape[: alpha.dim() - len(cost.shape)]
     if alpha.numel() == 0:
         return torch.zeros_like(alpha)
     rows = alpha.to(certificate_dtype(alpha.device)).reshape(-1, *cost.shape)
@@ -143,11 +188,15 @@ def _sinkhorn(
     return solved.v.to(alpha.dtype).reshape(alpha.shape)
 
 
-_sinkhorn_op = torch.library.custom_op("geosoftmax::sinkhorn", _sinkhorn, mutates_args=())
+@functools.partial(torch.library.custom_op, "geosoftmax::sinkhorn", mutates_args=())
+def _sinkhorn_op(
+    alpha: Tensor, cost_tensors: list[Tensor], cost_spec: str, name: str, sum_tolerance: float
+) -> Tensor:
+    return _sinkhorn(alpha, Cost.unflatten(cost_spec, cost_tensors), name, sum_tolerance)
 
 
 @_sinkhorn_op.register_fake
-def _(alpha: Tensor, cost_tensors, cost_spec, dimensions, name, sum_tolerance) -> Tensor:
+def _(alpha: Tensor, cost_tensors, cost_spec, name, sum_tolerance) -> Tensor:
     return torch.empty_like(alpha, memory_format=torch.contiguous_format)
 
 
@@ -161,15 +210,12 @@ def _per_row(cost: Cost, batch: torch.Size) -> Cost:
 
 
 def _warn_if_not_converged(gap: Tensor, tol: float, method: str, iterations: Tensor) -> None:
-    worst = float(gap.max())
-    if worst <= tol:
-        return
     late = int((~(gap <= tol)).sum())
     iterative = method in ("accelerated", "lbfgs")
     advice = "raise max_iter, or ask for a larger tol" if iterative else "ask for a larger tol"
     warnings.warn(
         f"{late} of {gap.numel()} rows did not reach tol={tol:g}: the worst certified gap is "
-        f"{worst:.1e} after {int(iterations.max())} iterations of {method!r}. "
+        f"{float(gap.max()):.1e} after {int(iterations.max())} iterations of {method!r}. "
         f"The bracket is still true; {advice}.",
         solvers.ConvergenceWarning,
         stacklevel=2,
@@ -223,25 +269,17 @@ _register_vmap(_support_solve_op, signals=(0, 1), tensors=2, outputs=1)
 _register_vmap(_sinkhorn_op, signals=(0,), tensors=1, outputs=1)
 
 
-# ------------------------------------------------------------------ calling them
+# ------------------------------------------------------------------ costs
 
 
-def _callable(op: Any, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that calls the operator only where something traces or transforms it."""
-
-    def call(signal: Tensor, *arguments: Any) -> Any:
-        tensors = [t for a in arguments if isinstance(a, list) for t in a]
-        if not is_concrete(signal, *tensors):
-            return op(signal, *arguments)
-        with torch.no_grad():
-            return function(signal, *arguments)
-
-    return functools.wraps(function)(call)
+def _constant(cost: Cost) -> Cost:
+    """Return the cost without history; itself, with all that it remembers, where it has none."""
+    return cost.detach() if cost.parameter.requires_grad else cost
 
 
-solve = _callable(_solve_op, _solve)
-support_solve = _callable(_support_solve_op, _support_solve)
-sinkhorn = _callable(_sinkhorn_op, _sinkhorn)
+def _flat(cost: Cost) -> tuple[str, list[Tensor]]:
+    spec, tensors = cost.flatten()
+    return spec, [t.detach() for t in tensors]
 
 
 #: How far below the largest score, in units of f/2, a score may lie before b underflows.

@@ -224,18 +224,19 @@ def solve(
         f = _computed(scores)
         if tol is None:
             tol = solvers.default_tolerance(scores.dtype, distribution=True)
+        limit = solvers.MAX_ITER if max_iter is None else max_iter
         start = init.u if isinstance(init, Solution) else init
         if start is not None:
             check_signal("init", start, cost)
             check_same_shape("init", start, "scores", scores)
-        alpha, u, lower, upper, iterations = _call_solve(f, cost, tol, max_iter, chosen, start)
+        alpha, u, lower, upper, iterations = _ops.solve(f, cost, tol, limit, chosen, start)
     return Solution(
         alpha=alpha.to(scores.dtype),
         u=u,
         lower=lower,
         upper=upper,
         iterations=iterations,
-        converged=upper - lower <= tol + 4 * torch.finfo(upper.dtype).eps * upper.abs(),
+        tol=tol,
         method=chosen,
     )
 
@@ -552,31 +553,18 @@ def _minimise(
     f = _computed(scores) if dtype is None else scores.to(dtype)
     if tol is None:
         tol = solvers.default_tolerance(scores.dtype, distribution=distribution)
-    alpha, u, lower, _, _ = _call_solve(f.detach(), cost, tol, max_iter, method, None)
-    return f, alpha, u, lower
-
-
-def _call_solve(
-    f: Tensor, cost: Cost, tol: float, max_iter: int | None, method: str, init: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    spec, tensors = _detached(cost)
     limit = solvers.MAX_ITER if max_iter is None else max_iter
-    return _ops.solve(f, tensors, spec, len(cost.shape), tol, limit, method, init)
-
-
-def _detached(cost: Cost) -> tuple[str, list[Tensor]]:
-    spec, tensors = cost.flatten()
-    return spec, [t.detach() for t in tensors]
+    alpha, u, lower, _, _ = _ops.solve(f.detach(), cost, tol, limit, method, None)
+    return f, alpha, u, lower
 
 
 def _scaled(
     name: str, alpha: Tensor, cost: Cost, sum_tolerance: float | None = None
 ) -> tuple[Tensor, Tensor]:
     """Solve the Sinkhorn problem: return ``α`` and ``v`` in float64."""
-    spec, tensors = _detached(cost)
     tolerance = SUM_TOLERANCE[alpha.dtype] if sum_tolerance is None else sum_tolerance
     alpha = alpha.to(torch.float64)
-    v = _ops.sinkhorn(alpha.detach(), tensors, spec, len(cost.shape), name, tolerance)
+    v = _ops.sinkhorn(alpha.detach(), cost, name, tolerance)
     return alpha, v
 
 
@@ -624,7 +612,9 @@ def _with_far_outputs(envelope: Tensor, f: Tensor, peak: Tensor, cost: Cost) -> 
             part = cost.detach()
             if cost.batch_shape:
                 part = part.with_parameter(part.parameter.expand(*rows.shape, -1, -1)[index])
-            _, u, _, _, _ = _call_solve(left[index], part, 1e-9, None, solvers.choose(part), None)
+            _, u, _, _, _ = _ops.solve(
+                left[index], part, 1e-9, solvers.MAX_ITER, solvers.choose(part), None
+            )
             top = left[index].amax(_autograd.signal_dims(cost), keepdim=True)
             more = 2 * _autograd.log_product(u, part) + top
             joined = 2 * torch.logaddexp(envelope[index] / 2, more / 2)

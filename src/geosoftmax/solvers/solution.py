@@ -28,8 +28,8 @@ class Solution:
         The bracket of the geometric log-sum-exp.
     iterations : Tensor, shape batch
         Iterations of the method: rounds, exchanges or gradient steps.
-    converged : Tensor of bool, shape batch
-        Whether ``gap ≤ tol``.
+    tol : float
+        The gap that was asked for.
     method : str
         The method that ran.
     """
@@ -39,13 +39,19 @@ class Solution:
     lower: Tensor
     upper: Tensor
     iterations: Tensor
-    converged: Tensor
+    tol: float
     method: str
 
     @property
     def gap(self) -> Tensor:
         """``upper - lower``: how exact the value is, at most."""
         return self.upper - self.lower
+
+    @property
+    def converged(self) -> Tensor:
+        """Whether ``gap ≤ tol``, up to the rounding of the bounds themselves; of shape batch."""
+        rounding = 4 * torch.finfo(self.upper.dtype).eps * self.upper.abs()
+        return self.gap <= self.tol + rounding
 
     def __repr__(self) -> str:
         rows = self.lower.numel()

@@ -11,12 +11,13 @@ from geosoftmax.costs import DenseCost, GridCost, LineCost, TreeCost, ZeroOneCos
 from geosoftmax.costs.base import Cost
 from geosoftmax.costs.grid import is_absolute_line
 from geosoftmax.kernels.cpu.accelerate import accelerate
-from geosoftmax.kernels.cpu.active_set import active_set
+from geosoftmax.kernels.cpu.active_set import active_set, active_set_whole
 from geosoftmax.kernels.cpu.exchange import exchange
 from geosoftmax.kernels.cpu.scans import matvec, prune, threshold
 from geosoftmax.kernels.cpu.signals import distribution, obstacle, peaks
 
 __all__ = [
+    "WHOLE",
     "accelerate",
     "active_set",
     "distribution",
@@ -29,6 +30,8 @@ __all__ = [
     "threshold",
 ]
 
+#: Methods of which a whole solve is one kernel.
+WHOLE = {"active_set": active_set_whole}
 #: Grids with a side longer than this are left to the matrix products of torch.
 LONGEST_SIDE = 96
 #: Outputs beyond which exact solves on the support are left to LAPACK through torch.

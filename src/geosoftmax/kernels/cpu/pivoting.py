@@ -22,21 +22,6 @@ def times(K, x, index, size, h):
             h[i] += weight * column[i]
 
 
-@jit
-def not_covered(K, b, inside):
-    """Guess a support: a point that another one covers alone, b_i ≤ K_ij b_j, is seldom in it."""
-    d = b.shape[0]
-    for i in range(d):
-        inside[i] = b[i] > 0.0
-    for j in range(d):
-        column = K[j]
-        height = b[j]
-        for i in range(j):
-            inside[i] &= b[i] > column[i] * height
-        for i in range(j + 1, d):
-            inside[i] &= b[i] > column[i] * height
-
-
 @functools.partial(jit, reassociate=True)
 def solve_on(K, b, index, size, L, x):
     """Cholesky solve on the listed outputs: x = K_SS⁻¹ b_S there. False where K_SS is singular."""

@@ -106,6 +106,12 @@ def bracket_from(b, u, h, bu, uh, slack):
             v_sum += v
             if b[i] > ratio * hi:
                 ratio = b[i] / hi
+    return bounds_of(energy, vh, v_sum, ratio, slack)
+
+
+@jit
+def bounds_of(energy, vh, v_sum, ratio, slack):
+    """Return the bracket for uᵀKu, with ⟨v,h⟩, Σv and max b/h for v = max(b - h, 0)."""
     lower = math.log(energy)
     added = (2.0 * vh + v_sum * v_sum) / energy
     raised = ratio - 1.0
