@@ -35,7 +35,7 @@ COSTS = {
     "grid": GridCost((2, 3), p=2) / 2,
     "dense": DenseCost(C),
     "per sample": DenseCost(torch.stack([C, 2 * C])),
-    "large grid": GridCost((9, 9), p=2) / 2,
+    "large grid": GridCost((12, 11), p=2) / 2,
 }
 FEW = ("line p=1", "grid", "dense")
 
@@ -368,7 +368,7 @@ def saved_bytes(function):
 @pytest.mark.parametrize("key", ["softmax", "logsumexp", "loss"])
 def test_memory_is_constant_in_the_iterations(key):
     cost = COSTS["large grid"]
-    f = torch.randn(3, 9, 9, dtype=F64, requires_grad=True)
+    f = torch.randn(3, 12, 11, dtype=F64, requires_grad=True)
     y = torch.tensor([0, 40, 80])
 
     def call(max_iter, tol):

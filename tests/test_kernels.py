@@ -1,12 +1,16 @@
 """Every compiled kernel against its plain definition, and the definitions against dense algebra."""
 
+from decimal import Decimal
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 
 from geosoftmax import DenseCost, GridCost, LineCost, TreeCost, ZeroOneCost
-from geosoftmax.kernels import reference
+from geosoftmax.kernels import reference, whole_solve
+from geosoftmax.kernels.cpu.lanes import exponentials
+from tests.conftest import assert_close
 from tests.contracts.kernel import (
     IterativeKernelContract,
     KernelContract,
@@ -73,6 +77,81 @@ class TestActiveSetPerSample(KernelContract):
         super().test_it_agrees_with_the_reference(
             cost.with_parameter(cost.parameter * scales), batch, dtype
         )
+
+
+class TestWholeSolves:
+    """From scores to the distribution in one kernel: as step by step, whatever the batch."""
+
+    costs: ClassVar = {
+        "one": LineCost(1, p=2),
+        "line": LineCost(5, p=2) / 2,
+        "far": DenseCost(8 * LineCost(40).matrix()),  # supports beyond what rows share
+        "points": DenseCost.from_points(randn(17, 3, seed=1), p=1),
+        "grid": GridCost((4, 6), p=2) / 2,
+    }
+
+    def scores(self, cost, rows, dtype=torch.float64):
+        f = 3 * randn(rows, *cost.shape, seed=cost.size).to(dtype)
+        if cost.size > 2:
+            f[1::3, ..., ::2] = -torch.inf
+        return f
+
+    def whole(self, cost, scores):
+        return whole_solve("active_set", cost, scores.device)(cost, scores)
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+    @pytest.mark.parametrize("name", costs)
+    def test_they_agree_with_the_reference(self, name, dtype):
+        cost = self.costs[name]
+        scores = self.scores(cost, 150, dtype)
+        alpha, u, lower, upper, iterations = self.whole(cost, scores)
+        peak = reference.peaks(cost, scores)
+        b = reference.obstacle(cost, scores, peak)
+        plain = reference.active_set(cost, b, None)
+        expected, _ = reference.distribution(cost, b, plain.u, dtype)
+        tight = 1e-9 if dtype == torch.float64 else 1e-6
+        assert alpha.dtype == u.dtype == dtype
+        assert lower.dtype == torch.float64
+        assert_close(alpha, expected, atol=tight, rtol=0)
+        assert_close(u, plain.u.to(dtype), atol=tight, rtol=tight)
+        assert (lower <= plain.upper + peak).all()
+        assert (plain.lower + peak <= upper).all()
+        assert (upper - lower <= 1e-12).all()
+        assert (iterations >= 1).all()
+
+    @pytest.mark.parametrize("name", costs)
+    def test_rows_do_not_depend_on_their_neighbours(self, name):
+        cost = self.costs[name]
+        scores = self.scores(cost, 150)
+        together = self.whole(cost, scores)
+        for row in (0, 1, 70, 149):
+            for a, b in zip(self.whole(cost, scores[row]), together, strict=True):
+                assert torch.equal(a, b[row])
+
+    def test_rows_without_a_solution_have_no_bracket(self):
+        cost = LineCost(3, p=2)
+        scores = torch.zeros(70, 3).double()
+        scores[1, 2], scores[2], scores[68, 0] = torch.nan, -torch.inf, torch.inf
+        _, _, lower, upper, _ = self.whole(cost, scores)
+        bad = torch.isin(torch.arange(70), torch.tensor([1, 2, 68]))
+        assert torch.equal(lower.isnan(), bad)
+        assert torch.equal(upper.isnan(), bad)
+
+    def test_a_singular_support_is_solved_one_by_one(self):
+        nearly_one = DenseCost.from_points(torch.tensor([[0.0], [1e-8], [1.0]]).double(), p=2)
+        scores = torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 2.0]]).double()
+        alpha, _, lower, upper, _ = self.whole(nearly_one, scores)
+        assert_close(alpha.sum(-1), torch.ones(2).double(), atol=1e-12, rtol=0)
+        assert (upper - lower <= 1e-7).all()
+
+    def test_the_exponential_is_right_to_the_last_bit_or_so(self):
+        x = np.concatenate([-np.geomspace(1e-18, 708, 6396), [0.0, -709.0, -1e9, -np.inf]])
+        bits = np.empty(len(x), dtype=np.int64)
+        y = x.copy()
+        exponentials(y, bits, bits.view(np.float64))
+        exact = np.array([float(Decimal(v).exp()) for v in x[:-4]])
+        assert (abs(y[:-4] - exact) <= 1.0 * np.spacing(exact)).all()
+        assert list(y[-4:]) == [1.0, 0.0, 0.0, 0.0]
 
 
 class TestAccelerate(IterativeKernelContract):

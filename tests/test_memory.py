@@ -95,9 +95,9 @@ def extra_megabytes(body, warm_up):
         ),
         pytest.param(POTENTIAL, "gs.LineCost(5)", id="line-potential"),
         pytest.param(TREE, "gs.TreeCost([-1, 0])", id="tree"),
-        pytest.param(GRID, "gs.GridCost((9, 9))", id="grid", marks=pytest.mark.slow),
+        pytest.param(GRID, "gs.GridCost((12, 11))", id="grid", marks=pytest.mark.slow),
         pytest.param(
-            GRID_POTENTIAL, "gs.GridCost((9, 9))", id="grid-potential", marks=pytest.mark.slow
+            GRID_POTENTIAL, "gs.GridCost((12, 11))", id="grid-potential", marks=pytest.mark.slow
         ),
     ],
 )

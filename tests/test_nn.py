@@ -94,8 +94,8 @@ def test_symmetric_divergence():
 
 
 def test_solver_options_reach_the_solver():
-    cost = GridCost((9, 9)) / 2
-    scores = torch.randn(2, 9, 9, dtype=torch.float64)
+    cost = GridCost((12, 11)) / 2
+    scores = torch.randn(2, 12, 11, dtype=torch.float64)
     with pytest.warns(UserWarning, match=r"did not reach tol=0\.001"):
         nn.GeometricLogSumExp(cost, tol=1e-3, max_iter=1)(2 * scores)
     with pytest.raises(ValueError, match="tol must be a positive number"):

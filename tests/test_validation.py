@@ -274,7 +274,7 @@ COSTS = [
     LineCost(4),
     LineCost(4, p=2),
     GridCost((2, 3)),
-    GridCost((9, 9)),
+    GridCost((12, 11)),
     TreeCost([-1, 0, 0]),
     DenseCost(LineCost(4).matrix()),
 ]

@@ -74,7 +74,7 @@ def test_solution_certifies_itself(drawn):
 
 
 @pytest.mark.filterwarnings("ignore::geosoftmax.ConvergenceWarning")
-@pytest.mark.parametrize("cost", [GridCost((9, 9), p=2) / 2, LineCost(81, p=2) / 8], ids=repr)
+@pytest.mark.parametrize("cost", [GridCost((12, 11), p=2) / 2, LineCost(132, p=2) / 8], ids=repr)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_more_iterations_narrow_the_bracket(cost, dtype):
     scores = torch.randn(5, *cost.shape, dtype=torch.float64).to(dtype)
@@ -94,8 +94,8 @@ def test_more_iterations_narrow_the_bracket(cost, dtype):
 @pytest.mark.parametrize("tol", [1e-3, 1e-9])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_max_iter_is_honoured(tol, dtype):
-    cost = LineCost(81, p=2) / 8
-    scores = torch.randn(5, 81, dtype=dtype)
+    cost = LineCost(132, p=2) / 8
+    scores = torch.randn(5, 132, dtype=dtype)
     solution = solve(scores, cost, tol=tol, max_iter=7, method="accelerated")
     assert int(solution.iterations.max()) <= 7
 
@@ -115,8 +115,8 @@ def test_bracket_is_true_wherever_the_solver_stops(method, max_iter):
 
 
 def test_warm_start_does_not_widen_the_bracket():
-    cost = GridCost((9, 9), p=2) / 2
-    scores = torch.randn(4, 9, 9, dtype=torch.float64)
+    cost = GridCost((12, 11), p=2) / 2
+    scores = torch.randn(4, 12, 11, dtype=torch.float64)
     first = solve(scores, cost)
     again = solve(scores, cost, init=first)
     assert bool((again.gap <= first.gap + 1e-12).all())

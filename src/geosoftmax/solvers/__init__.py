@@ -6,8 +6,8 @@ cost                                         outputs       method           exac
 ``ZeroOneCost``                              any           ``threshold``    exact, O(d)
 ``LineCost`` p = 1, ``GridCost`` 1-D p = 1   any           ``hull``         exact, O(d)
 ``TreeCost``                                 any           ``policy``       exact, O(d) a round
-any other                                    up to 64      ``active_set``   exact
-any other                                    more than 64  ``accelerated``  to ``tol``, certified
+any other                                    up to 128     ``active_set``   exact
+any other                                    more than 128 ``accelerated``  to ``tol``, certified
 ===========================================  ============  ===============  ======================
 
 Two more are never chosen, only asked for by name: ``active_set`` on larger problems, and ``lbfgs``,
@@ -46,7 +46,7 @@ from geosoftmax.solvers.solution import ConvergenceWarning, Options, Solution
 __all__ = ["ConvergenceWarning", "Options", "Solution", "choose", "default_tolerance", "run"]
 
 #: Up to this many outputs, a cost without structure is solved exactly.
-SMALL = 64
+SMALL = 128
 MAX_ITER = 5000
 
 METHODS: dict[str, Callable[[Cost, Tensor, Options], Rows]] = {

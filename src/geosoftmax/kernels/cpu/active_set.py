@@ -11,10 +11,10 @@ from geosoftmax.kernels.cpu.lanes import (
     CAPACITY,
     LANES,
     LARGEST,
-    covered,
     eliminate,
-    obstacles,
+    prepare,
     products,
+    uncovered,
 )
 from geosoftmax.kernels.cpu.pivoting import pivot_blocks, pivot_singly, times
 from geosoftmax.kernels.cpu.runtime import (
@@ -35,7 +35,7 @@ ADDED_BACK = 2 * np.finfo(np.float64).eps
 #: h that lies this near below b covers it: rounding.
 COVERS = 1.0 + 1e-14
 #: What is summed up of each lane.
-WORST, SCALE, ENERGY, GAP_BY_H, GAP, RATIO = range(6)
+WORST, SCALE, ENERGY, GAP_BY_H, GAP = range(5)
 
 
 def active_set(cost: Cost, b: Tensor, start: Tensor | None) -> Rows:
@@ -65,7 +65,7 @@ def active_set_whole(cost: Cost, scores: Tensor) -> tuple[Tensor, ...]:
     found += lower.reshape(-1), upper.reshape(-1), iterations.reshape(-1)
     slack = rounding_allowance(cost.size, torch.float64)
     work = f.size * (32 + f.shape[1]) // 128
-    spread(_solve, len(f), work, f, kernels(cost), b, peak, False, inside, slack, *found)
+    spread(_solve, len(f), work, f, kernels(cost), b, peak, inside, slack, *found)
     return tuple(map(torch.from_numpy, (alpha, u, lower, upper, iterations)))
 
 
@@ -80,15 +80,16 @@ def kernels(cost: Cost) -> np.ndarray:
 
 
 @jit
-def _solve(
-    f, kernels, b, peak, warm, inside, slack, alpha, u, lower, upper, iterations, first, last
-):
-    obstacles(f, b, peak, first, last)
-    _pivot(kernels, b, peak, warm, inside, slack, alpha, u, lower, upper, iterations, first, last)
+def _solve(f, kernels, b, peak, inside, slack, alpha, u, lower, upper, iterations, first, last):
+    shared = kernels.shape[0] == 1
+    prepare(f, kernels[0], shared, b, peak, inside, first, last)
+    _pivot(kernels, b, peak, shared, inside, slack, alpha, u, lower, upper, iterations, first, last)
 
 
 @jit
-def _pivot(kernels, b, peak, warm, inside, slack, alpha, u, lower, upper, iterations, first, last):
+def _pivot(
+    kernels, b, peak, guessed, inside, slack, alpha, u, lower, upper, iterations, first, last
+):
     d = b.shape[1]
     todo = np.empty(last - first, dtype=np.int64)
     left = 0
@@ -102,7 +103,7 @@ def _pivot(kernels, b, peak, warm, inside, slack, alpha, u, lower, upper, iterat
         iterations[row] = 0
     shared = kernels.shape[0] == 1
     K = kernels[0]
-    if not warm and shared:
+    if not guessed and shared:
         _guess(K, b, inside, todo, left)
     if shared:
         left = _pivot_together(
@@ -116,7 +117,7 @@ def _pivot(kernels, b, peak, warm, inside, slack, alpha, u, lower, upper, iterat
         row = todo[n]
         if not shared:
             K = kernels[row]
-            if not warm:
+            if not guessed:
                 _guess(K, b, inside, todo[n : n + 1], 1)
         steps, found = pivot_blocks(K, b[row], inside[row], index, L, x, h)
         iterations[row] += steps
@@ -151,7 +152,7 @@ def _guess(K, b, inside, todo, left):
             row = todo[start + min(r, rows - 1)]
             for i in range(d):
                 columns[i, r] = b[row, i]
-        covered(K, columns, lanes, guess)
+        uncovered(K, columns, lanes, guess)
         for r in range(rows):
             row = todo[start + r]
             for i in range(d):
@@ -166,11 +167,11 @@ def _pivot_together(K, b, peak, inside, slack, alpha, u, lower, upper, iteration
     X = np.empty((d, LANES))
     H = np.empty((d, LANES))
     largest = min(d, LARGEST)
-    index = np.empty((largest + 1, LANES), dtype=np.int64)
+    index = np.empty((largest + 1, LANES), dtype=np.uint32)
     x = np.empty((largest + 1, LANES))
     room = np.empty(min(CAPACITY, LANES * largest * largest))
     singular = np.empty(LANES)
-    sums = np.empty((6, LANES))
+    sums = np.empty((5, LANES))
     order = np.empty(left, dtype=np.int64)
     sizes = np.empty(left, dtype=np.int64)
     bounds = np.empty(largest + 3, dtype=np.int64)
@@ -191,7 +192,6 @@ def _pivot_together(K, b, peak, inside, slack, alpha, u, lower, upper, iteration
                     p = 0
                     for i in range(d):
                         B[i, r] = b[row, i]
-                        X[i, r] = 0.0
                         index[p, r] = i  # overwritten unless inside: no branch to mispredict
                         x[p, r] = b[row, i]
                         p += inside[row, i]
@@ -200,6 +200,9 @@ def _pivot_together(K, b, peak, inside, slack, alpha, u, lower, upper, iteration
                         for r in range(lanes):
                             A[p, q, r] = K[index[p, r], index[q, r]]
                 eliminate(A, x, size, lanes, singular)
+                for i in range(d):
+                    for r in range(lanes):
+                        X[i, r] = 0.0
                 for p in range(size):
                     for r in range(lanes):
                         X[index[p, r], r] = x[p, r]
@@ -223,9 +226,7 @@ def _pivot_together(K, b, peak, inside, slack, alpha, u, lower, upper, iteration
                     for i in range(d):
                         u[row, i] = X[i, r] * scale
                         alpha[row, i] = X[i, r] * B[i, r] * share
-                    low, high = bounds_of(
-                        energy, sums[GAP_BY_H, r], sums[GAP, r], sums[RATIO, r], slack
-                    )
+                    low, high = bounds_of(energy, sums[GAP_BY_H, r], sums[GAP, r], np.inf, slack)
                     lower[row], upper[row] = _add_back(low, high, peak[row])
         left = kept
         if left == 0:
@@ -243,7 +244,6 @@ def _judge(B, X, H, lanes, sums):
         sums[ENERGY, r] = 0.0
         sums[GAP_BY_H, r] = 0.0
         sums[GAP, r] = 0.0
-        sums[RATIO, r] = 1.0
     for i in range(d):
         for r in range(lanes):
             sums[SCALE, r] += B[i, r] * X[i, r]
@@ -260,8 +260,6 @@ def _judge(B, X, H, lanes, sums):
             v = max(B[i, r] - h, 0.0)
             sums[GAP_BY_H, r] += v * h
             sums[GAP, r] += v
-            ratio = B[i, r] / h
-            sums[RATIO, r] = ratio if ratio > sums[RATIO, r] else sums[RATIO, r]
 
 
 @jit

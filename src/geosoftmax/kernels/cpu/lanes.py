@@ -60,10 +60,32 @@ def exponentials(x, bits, power):
 
 
 @jit
-def obstacles(scores, b, peak, first, last):
-    """``b = exp((f - peak) / 2)`` for each row; a peak of NaN where a row cannot be solved."""
+def uncovered(K, b, lanes, inside):
+    """Guess supports: a point that another one covers alone, b_i ≤ K_ij b_j, is seldom in one."""
+    d = b.shape[0]
+    for i in range(d):
+        for r in range(lanes):
+            inside[i, r] = 0.0
+        for j in range(0, d - 1, 2):  # two at a time: half the loads and stores
+            k = K[i, j] if j != i else 0.0
+            other = K[i, j + 1] if j + 1 != i else 0.0
+            for r in range(lanes):
+                inside[i, r] = max(inside[i, r], max(k * b[j, r], other * b[j + 1, r]))
+        k = K[i, d - 1] if d % 2 == 1 and i != d - 1 else 0.0
+        for r in range(lanes):
+            highest = max(inside[i, r], k * b[d - 1, r])
+            inside[i, r] = 1.0 if b[i, r] > highest else 0.0
+
+
+@jit
+def prepare(scores, K, shared, b, peak, inside, first, last):
+    """``b = exp((f - peak) / 2)`` and, for a shared kernel, the guess of a support, for each row.
+
+    The peak is NaN where a row cannot be solved.
+    """
     d = scores.shape[1]
     x = np.empty((d, LANES))
+    guess = np.empty((d, LANES))
     top = np.empty(LANES)
     fine = np.empty(LANES)
     bits = np.empty(LANES, dtype=np.int64)
@@ -89,29 +111,13 @@ def obstacles(scores, b, peak, first, last):
                 fine[r] = fine[r] if below <= 0.0 else 0.0  # NaN and all infinities fail
                 x[i, r] = below
             exponentials(x[i], bits, power)
+        if shared:
+            uncovered(K, x, LANES, guess)
         for r in range(rows):
             peak[start + r] = top[r] if fine[r] > 0.0 else np.nan
             for i in range(d):
                 b[start + r, i] = x[i, r]
-
-
-@jit
-def covered(K, b, lanes, inside):
-    """Guess supports: a point that another one covers alone, b_i ≤ K_ij b_j, is seldom in one."""
-    d = b.shape[0]
-    for i in range(d):
-        for r in range(lanes):
-            inside[i, r] = 0.0
-        for j in range(i):
-            k = K[i, j]
-            for r in range(lanes):
-                inside[i, r] = max(inside[i, r], k * b[j, r])
-        for j in range(i + 1, d):
-            k = K[i, j]
-            for r in range(lanes):
-                inside[i, r] = max(inside[i, r], k * b[j, r])
-        for r in range(lanes):
-            inside[i, r] = 1.0 if b[i, r] > inside[i, r] else 0.0
+                inside[start + r, i] = guess[i, r] > 0.0
 
 
 @jit
@@ -145,9 +151,11 @@ def products(K, x, lanes, h):
     """Compute h = K x."""
     d = x.shape[0]
     for i in range(d):
+        k = K[i, 0] if d % 2 == 1 else 0.0
         for r in range(lanes):
-            h[i, r] = 0.0
-        for j in range(d):
+            h[i, r] = k * x[0, r]
+        for j in range(d % 2, d, 2):  # two at a time: half the loads and stores
             k = K[i, j]
+            other = K[i, j + 1]
             for r in range(lanes):
-                h[i, r] += k * x[j, r]
+                h[i, r] += k * x[j, r] + other * x[j + 1, r]
