@@ -171,7 +171,7 @@ def test_the_warning_names_rows_gap_iterations_and_the_remedy():
         f"{late} of 4 rows",
         "tol=0.0001",
         f"{float(solution.gap.max()):.1e}",
-        "accelerated",
+        "splitting",
         "max_iter",
     ):
         assert words in message
@@ -419,7 +419,7 @@ def test_c_transform_of_far_values_is_right():
 def test_the_table_of_solvers_is_documented():
     table = gs.solvers.__doc__
     assert table.count("====") > 10
-    for word in ("threshold", "hull", "policy", "active_set", "accelerated", "lbfgs", "TreeCost"):
+    for word in (*gs.solvers.METHODS, "TreeCost"):
         assert word in table
 
 

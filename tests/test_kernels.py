@@ -12,7 +12,6 @@ from geosoftmax.kernels import reference, whole_solve
 from geosoftmax.kernels.cpu.lanes import exponentials
 from tests.conftest import assert_close
 from tests.contracts.kernel import (
-    IterativeKernelContract,
     KernelContract,
     ProductKernelContract,
 )
@@ -154,14 +153,45 @@ class TestWholeSolves:
         assert list(y[-4:]) == [1.0, 0.0, 0.0, 0.0]
 
 
-class TestAccelerate(IterativeKernelContract):
-    operation = "accelerate"
-    sizes = (1, 2, 3, 41)
+class TestSplit:
+    """Splitting against the accelerated gradient: two ways to the same gap."""
+
     costs: ClassVar = {
-        "grid-p2": lambda d: GridCost((d, 5), p=2) / 2,
-        "grid-p1": lambda d: GridCost((3, d), p=1),
-        "grid-3d": lambda d: GridCost((2, d, 3), p=2, spacing=(1.0, 1.5, 0.8)),
+        "grid-p2": GridCost((41, 5), p=2) / 2,
+        "grid-p1": GridCost((3, 41), p=1),
+        "grid-3d": GridCost((2, 9, 3), p=2, spacing=(1.0, 1.5, 0.8)),
+        "wide": GridCost((12, 11), p=2) / 16,
+        "one": GridCost((1, 1)),
     }
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+    @pytest.mark.parametrize("warm", [False, True])
+    @pytest.mark.parametrize("name", costs)
+    def test_it_reaches_the_gap(self, name, warm, dtype):
+        cost, tol = self.costs[name], 1e-4
+        b = torch.exp(randn(7, *cost.shape, seed=3))
+        if cost.size > 2:
+            b[1, ..., ::3] = 0  # masked
+        b = b / b.flatten(1).amax(1).reshape(-1, *[1] * len(cost.shape))
+        start = reference.smooth_start(cost, b) if warm else None
+        split = reference.split(cost, b, start, tol, 2000, dtype)
+        plain = reference.accelerate(cost, b, start, tol, 2000, dtype)
+        for rows in (split, plain):
+            assert (rows.upper - rows.lower <= tol).all()
+        assert (split.lower <= plain.upper).all()
+        assert (plain.lower <= split.upper).all()
+        assert not split.u[b == 0].any()
+        # A gap of tol bounds the energy distance of u by tol · Z, so the distributions are close.
+        one, two = ((r.u * b).flatten(1) for r in (split, plain))
+        distance = (one / one.sum(1, keepdim=True) - two / two.sum(1, keepdim=True)).abs().sum(1)
+        assert (distance <= 10 * tol**0.5).all()
+
+    def test_a_solution_is_a_fixed_point(self):
+        cost = GridCost((6, 7)) / 2
+        b = torch.exp(randn(3, 6, 7, seed=5))
+        u = reference.active_set(cost, b, None).u
+        again = reference.split(cost, b, u, 1e-10, 5, torch.float64)
+        assert_close(again.u, u, atol=1e-9, rtol=1e-9)
 
 
 class TestMatvec(ProductKernelContract):

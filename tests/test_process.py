@@ -20,7 +20,7 @@ PROBLEMS = {
     "hull": LineCost(200),
     "policy": TreeCost([-1, *(i // 2 for i in range(60))]),
     "active_set": LineCost(20, p=2) / 2,
-    "accelerated": GridCost((12, 12), p=2) / 2,
+    "splitting": GridCost((12, 12), p=2) / 2,
 }
 ROWS = 64  # enough work to be spread over threads
 
@@ -198,4 +198,4 @@ def test_everything_works_without_numba(tmp_path):
     found = torch.load(path, weights_only=True)
     for name, solution in solutions().items():
         distance = (found[name] - solution.alpha).flatten(1).abs().sum(1).max() / 2
-        assert distance <= (1e-5 if name == "accelerated" else 1e-9)
+        assert distance <= (1e-5 if name == "splitting" else 1e-9)

@@ -95,6 +95,17 @@ class TestAccelerated(RowsAreIndependent, Interruptible, SolverContract):
         assert again.iterations[1] > 0
 
 
+class TestSplitting(TestAccelerated):
+    method = "splitting"
+    costs: ClassVar = {
+        "grid": lambda: GridCost((8, 7), p=2) / 2,
+        "grid-p1": lambda: GridCost((6, 5), p=1) * 0.5,
+        "grid-3d": lambda: GridCost((3, 4, 3), p=2),
+        "grid-1d": lambda: GridCost(40, p=2) / 2,
+        "wide": lambda: GridCost((12, 12), p=1) / 8,
+    }
+
+
 class TestLbfgs(SolverContract):
     """The paper's own method: it stops when its value stalls, whatever the gap is."""
 
@@ -172,7 +183,7 @@ def noisy(problem, size):
 
 def check_drawings(problem):
     solution = solve(problem.scores, problem.cost, tol=1e-9)
-    assert solution.method == "accelerated"
+    assert solution.method == "splitting"
     assert solution.converged.all()
     assert total_variation(solution.alpha, problem.alpha) <= 1e-5
     assert (solution.lower <= problem.value + 1e-12).all()
@@ -246,7 +257,8 @@ def test_lbfgs_honours_masks_and_says_when_it_did_not_converge():
         (DenseCost([[0.0]]), "active_set"),
         (LineCost(129, p=2), "accelerated"),
         (GridCost(129, p=2), "accelerated"),
-        (GridCost((12, 12), p=1), "accelerated"),
+        (GridCost((12, 12), p=1), "splitting"),
+        (GridCost((2, 1025)), "accelerated"),
     ],
     ids=lambda value: value if isinstance(value, str) else repr(value),
 )
@@ -271,6 +283,8 @@ def test_the_table_is_documented():
         ("hull", LineCost(3, p=2), "LineCost with p=1"),
         ("hull", GridCost((3, 3), p=1), "LineCost with p=1"),
         ("policy", LineCost(3), "TreeCost"),
+        ("splitting", LineCost(3), "GridCost of 2 or 3 dimensions"),
+        ("splitting", GridCost((2, 1025)), "sides up to 1024"),
     ],
 )
 def test_a_method_that_does_not_fit_the_cost_is_refused(method, cost, needs):

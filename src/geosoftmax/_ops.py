@@ -211,7 +211,7 @@ def _per_row(cost: Cost, batch: torch.Size) -> Cost:
 
 def _warn_if_not_converged(gap: Tensor, tol: float, method: str, iterations: Tensor) -> None:
     late = int((~(gap <= tol)).sum())
-    iterative = method in ("accelerated", "lbfgs")
+    iterative = method in ("splitting", "accelerated", "lbfgs")
     advice = "raise max_iter, or ask for a larger tol" if iterative else "ask for a larger tol"
     warnings.warn(
         f"{late} of {gap.numel()} rows did not reach tol={tol:g}: the worst certified gap is "

@@ -73,7 +73,7 @@ def test_exact_methods_at_odd_sizes(cost):
     assert float(solution.gap.max()) <= 1e-12
 
 
-@pytest.mark.parametrize("method", ["active_set", "accelerated"])
+@pytest.mark.parametrize("method", ["active_set", "splitting", "accelerated"])
 def test_iterative_methods_agree(method):
     cost = COSTS["grid"]
     scores = random_scores(cost, 20, 1.5)
@@ -85,7 +85,7 @@ def test_iterative_methods_agree(method):
 def test_grid_beyond_the_exact_sizes():
     cost = GridCost((11, 13), p=2) / 2
     solution = check(cost, random_scores(cost, 4, 1.0), tol=1e-5)
-    assert solution.method == "accelerated"
+    assert solution.method == "splitting"
     assert bool(solution.converged.all())
 
 

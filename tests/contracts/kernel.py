@@ -70,30 +70,6 @@ class KernelContract:
         return weighted / weighted.sum(1, keepdim=True)
 
 
-class IterativeKernelContract(KernelContract):
-    """Iterates may differ in the last bits; both stop at the gap that was asked for."""
-
-    tol = 1e-4
-    dtypes = (torch.float64, torch.float32)
-
-    def rows(self, cost, batch, dtype):
-        self.dtype = dtype  # iterates are; the problem is float64
-        return super().rows(cost, batch, torch.float64)
-
-    def arguments(self, cost, b):
-        return b, reference.smooth_start(cost, b), self.tol, 500, self.dtype
-
-    def compare(self, cost, b, compiled, plain):
-        assert compiled.u.shape == plain.u.shape == b.shape
-        assert (compiled.lower <= plain.upper).all()
-        assert (plain.lower <= compiled.upper).all()
-        for rows in (compiled, plain):
-            assert (rows.upper - rows.lower <= self.tol).all()
-        # A gap of tol bounds the energy distance of u by tol · Z, so the distributions are close.
-        distance = (self.distribution(compiled.u, b) - self.distribution(plain.u, b)).abs().sum(1)
-        assert (distance <= 10 * self.tol**0.5).all()
-
-
 class ProductKernelContract(KernelContract):
     dtypes = (torch.float64, torch.float32)
 

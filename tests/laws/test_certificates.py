@@ -100,7 +100,7 @@ def test_max_iter_is_honoured(tol, dtype):
     assert int(solution.iterations.max()) <= 7
 
 
-@pytest.mark.parametrize("method", ["accelerated", "lbfgs"])
+@pytest.mark.parametrize("method", ["splitting", "accelerated", "lbfgs"])
 @pytest.mark.parametrize("max_iter", [1, 3, 30])
 def test_bracket_is_true_wherever_the_solver_stops(method, max_iter):
     cost = GridCost((5, 6), p=2) / 2

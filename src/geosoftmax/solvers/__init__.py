@@ -7,14 +7,15 @@ cost                                         outputs       method           exac
 ``LineCost`` p = 1, ``GridCost`` 1-D p = 1   any           ``hull``         exact, O(d)
 ``TreeCost``                                 any           ``policy``       exact, O(d) a round
 any other                                    up to 128     ``active_set``   exact
-any other                                    more than 128 ``accelerated``  to ``tol``, certified
+``GridCost`` 2-D, 3-D, sides up to 1024      more          ``splitting``    to ``tol``, certified
+any other                                    more          ``accelerated``  to ``tol``, certified
 ===========================================  ============  ===============  ======================
 
-Two more are never chosen, only asked for by name: ``active_set`` on larger problems, and ``lbfgs``,
-the paper's own method (log-space L-BFGS), for comparison.
+Each can be asked for by name wherever it is defined: ``active_set`` and ``accelerated`` are for any
+cost. One more is never chosen: ``lbfgs``, the paper's own method (log-space L-BFGS), to compare.
 
-``accelerated`` iterates until the certified gap is at most ``tol``. Below 1e-4 it finishes with
-exact solves on the support (the distribution converges more slowly than the value does).
+The last two iterate until the certified gap is at most ``tol``. Below 1e-4 they finish with exact
+solves on the support (the distribution converges more slowly than the value does).
 
 Where ``tol`` is not given it is, by the dtype of the scores:
 
@@ -34,12 +35,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from geosoftmax.costs import TreeCost, ZeroOneCost
+from geosoftmax.costs import GridCost, TreeCost, ZeroOneCost
 from geosoftmax.costs.base import Cost
 from geosoftmax.costs.grid import is_absolute_line
 from geosoftmax.kernels.reference import Rows, certify, merge, part_of
-from geosoftmax.solvers.accelerated import accelerated
 from geosoftmax.solvers.exact import active_set, hull, policy, threshold
+from geosoftmax.solvers.iterative import accelerated, splitting
 from geosoftmax.solvers.lbfgs import lbfgs
 from geosoftmax.solvers.solution import ConvergenceWarning, Options, Solution
 
@@ -47,6 +48,8 @@ __all__ = ["ConvergenceWarning", "Options", "Solution", "choose", "default_toler
 
 #: Up to this many outputs, a cost without structure is solved exactly.
 SMALL = 128
+#: Longest side of a grid of which the kernel is diagonalised.
+LONGEST_SIDE = 1024
 MAX_ITER = 5000
 
 METHODS: dict[str, Callable[[Cost, Tensor, Options], Rows]] = {
@@ -54,6 +57,7 @@ METHODS: dict[str, Callable[[Cost, Tensor, Options], Rows]] = {
     "hull": hull,
     "policy": policy,
     "active_set": active_set,
+    "splitting": splitting,
     "accelerated": accelerated,
     "lbfgs": lbfgs,
 }
@@ -69,7 +73,13 @@ def choose(cost: Cost) -> str:
         return "policy"
     if cost.size <= SMALL:
         return "active_set"
-    return "accelerated"
+    return "splitting" if _can_split(cost) else "accelerated"
+
+
+def _can_split(cost: Cost) -> bool:
+    if not isinstance(cost, GridCost) or max(cost.shape) > LONGEST_SIDE:
+        return False
+    return len(cost.shape) > 1 or cost.size <= SMALL
 
 
 def check_method(method: str, cost: Cost) -> str:
@@ -78,8 +88,14 @@ def check_method(method: str, cost: Cost) -> str:
         return choose(cost)
     if method not in METHODS:
         raise ValueError(f"method must be 'auto' or one of {', '.join(METHODS)}; got {method!r}.")
-    needs = {"threshold": "a ZeroOneCost", "hull": "a LineCost with p=1", "policy": "a TreeCost"}
-    if method in needs and choose(cost) != method:
+    needs = {
+        "threshold": "a ZeroOneCost",
+        "hull": "a LineCost with p=1",
+        "policy": "a TreeCost",
+        "splitting": f"a GridCost of 2 or 3 dimensions, with sides up to {LONGEST_SIDE}",
+    }
+    fits = _can_split(cost) if method == "splitting" else choose(cost) == method
+    if method in needs and not fits:
         raise ValueError(
             f"method {method!r} solves {needs[method]}; got {cost!r}. "
             f"Leave method='auto' for {choose(cost)!r}."

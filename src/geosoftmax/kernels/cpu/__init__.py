@@ -10,7 +10,6 @@ from __future__ import annotations
 from geosoftmax.costs import DenseCost, GridCost, LineCost, TreeCost, ZeroOneCost
 from geosoftmax.costs.base import Cost
 from geosoftmax.costs.grid import is_absolute_line
-from geosoftmax.kernels.cpu.accelerate import accelerate
 from geosoftmax.kernels.cpu.active_set import active_set, active_set_whole
 from geosoftmax.kernels.cpu.exchange import exchange
 from geosoftmax.kernels.cpu.scans import matvec, prune, threshold
@@ -18,7 +17,6 @@ from geosoftmax.kernels.cpu.signals import distribution, obstacle, peaks
 
 __all__ = [
     "WHOLE",
-    "accelerate",
     "active_set",
     "distribution",
     "exchange",
@@ -32,7 +30,7 @@ __all__ = [
 
 #: Methods of which a whole solve is one kernel.
 WHOLE = {"active_set": active_set_whole}
-#: Grids with a side longer than this are left to the matrix products of torch.
+#: Grids with a side longer than this are left to torch.
 LONGEST_SIDE = 96
 #: Outputs beyond which exact solves on the support are left to LAPACK through torch.
 LARGEST_EXCHANGE = 9216
@@ -46,10 +44,6 @@ def supports(operation: str, cost: Cost) -> bool:
         return isinstance(cost, TreeCost) or (isinstance(cost, LineCost) and cost.p == 1)
     if operation == "prune":
         return isinstance(cost, (TreeCost, ZeroOneCost)) or is_absolute_line(cost)
-    if operation == "accelerate":
-        return (
-            isinstance(cost, GridCost) and len(cost.shape) > 1 and max(cost.shape) <= LONGEST_SIDE
-        )
     if operation == "exchange":
         if isinstance(cost, GridCost):
             return max(cost.shape) <= LONGEST_SIDE and cost.size <= LARGEST_EXCHANGE

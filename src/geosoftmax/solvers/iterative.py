@@ -1,4 +1,4 @@
-"""Accelerated projected gradient, then exact solves on the support where more digits are asked."""
+"""Iterations to a certified gap, then exact solves on the support where more digits are asked."""
 
 from __future__ import annotations
 
@@ -21,11 +21,21 @@ LARGEST_DENSE = 1024
 
 
 def accelerated(cost: Cost, b: Tensor, options: Options) -> Rows:
+    """Any cost: accelerated projected gradient."""
+    return _iterate_and_polish("accelerate", cost, b, options)
+
+
+def splitting(cost: Cost, b: Tensor, options: Options) -> Rows:
+    """Grids: operator splitting in the eigenbasis of ``K``."""
+    return _iterate_and_polish("split", cost, b, options)
+
+
+def _iterate_and_polish(iterate: str, cost: Cost, b: Tensor, options: Options) -> Rows:
     """Iterate in the dtype of the scores; what is left is finished in float64."""
-    start = options.init if options.init is not None else reference.smooth_start(cost, b)
     loose = options.tol >= LOOSE
     steps = options.max_iter if loose else min(BEFORE_POLISH, options.max_iter)
-    rows = _iterate(cost, b, start, max(options.tol, LOOSE), steps, options.dtype)
+    step = twin(iterate, cost, b.device)
+    rows = step(cost, b, options.init, max(options.tol, LOOSE), steps, options.dtype)
     for _ in range(3):
         pending = ((rows.upper - rows.lower) > options.tol).nonzero()[:, 0]
         left = options.max_iter - int(rows.iterations.max())
@@ -44,16 +54,9 @@ def accelerated(cost: Cost, b: Tensor, options: Options) -> Rows:
         if pending.numel() == 0 or left <= 0:
             break
         part, bp = reference.part_of(cost, pending), b[pending]
-        better = _iterate(part, bp, rows.u[pending], options.tol, left, torch.float64)
+        better = step(part, bp, rows.u[pending], options.tol, left, torch.float64)
         reference.merge(rows, pending, better)
     return rows
-
-
-def _iterate(
-    cost: Cost, b: Tensor, start: Tensor, tol: float, steps: int, dtype: torch.dtype
-) -> Rows:
-    rows = twin("accelerate", cost, b.device)(cost, b, start, tol, steps, dtype)
-    return rows._replace(u=rows.u.to(b.dtype))
 
 
 def _solve_singular(cost: Cost, b: Tensor, rows: Rows, index: Tensor) -> None:
