@@ -241,7 +241,7 @@ def split(
     """
     assert isinstance(cost, GridCost)
     bases, eigenvalues = cost.spectrum()
-    rho = SPLIT_PENALTY * float(eigenvalues.max()) ** 0.25
+    rho = float(split_penalty(eigenvalues))
     there = [v.T.to(dtype) for v in bases]
     back = [v.to(dtype) for v in bases]
     damping = (1 / (eigenvalues + rho)).to(dtype)
@@ -276,6 +276,11 @@ def split(
             active, part, s, least = active[going], part[going], s[going], least[going]
     found, lower, upper = certify(cost, b, found)
     return Rows(found.to(b.dtype), lower, upper, iterations)
+
+
+def split_penalty(eigenvalues: Tensor) -> Tensor:
+    """Return ``ρ`` for a kernel with these eigenvalues."""
+    return SPLIT_PENALTY * eigenvalues.amax() ** 0.25
 
 
 def along_axes(matrices: list[Tensor], rows: Tensor) -> Tensor:
