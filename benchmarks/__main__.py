@@ -7,10 +7,12 @@ import importlib
 import time
 from pathlib import Path
 
+import torch
+
 from benchmarks import report
 from benchmarks.harness import Bench, Rates
 
-QUESTIONS = ("small_dense", "line", "grid", "tree_zero_one", "sinkhorn", "imports")
+QUESTIONS = ("small_dense", "line", "grid", "tree_zero_one", "sinkhorn", "imports", "gpu")
 
 
 def main() -> None:
@@ -18,7 +20,8 @@ def main() -> None:
     # A quick run only shows that everything works: it does not replace the results that are kept.
     kept = report.ROOT / ("results/benchmarks" if arguments.quick else "benchmarks/results")
     folder = arguments.output or kept
-    names = arguments.names or [*QUESTIONS, "summary"]
+    possible = [name for name in QUESTIONS if name != "gpu" or torch.cuda.is_available()]
+    names = arguments.names or [*possible, "summary"]
     questions = [name for name in names if name != "summary"]
     if questions:
         rates = Rates.measure(arguments.quick)

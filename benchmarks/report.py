@@ -19,7 +19,17 @@ import torch
 from benchmarks.harness import Bench, Measurement, Rates
 
 ROOT = Path(__file__).resolve().parent.parent
-VERSIONS = ("torch", "numba", "numpy", "scipy", "entmax", "POT", "proxsuite", "cvxpylayers")
+VERSIONS = (
+    "torch",
+    "triton",
+    "numba",
+    "numpy",
+    "scipy",
+    "entmax",
+    "POT",
+    "proxsuite",
+    "cvxpylayers",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,9 +160,10 @@ def _provenance(result: dict[str, Any]) -> str:
     e = result["environment"]
     rates, versions = e["rates"], ", ".join(f"{k} {v}" for k, v in e["versions"].items())
     dirty = " with uncommitted changes" if e["dirty"] else ""
+    gpu = f"{e['gpu']}; " if e.get("gpu") else ""
     return (
         f"`{e['command']}` on {e['date']}, commit `{e['commit'][:12]}`{dirty}. "
-        f"{e['cpu']}, {e['cores']} cores ({e['threads']} threads used by torch), "
+        f"{gpu}{e['cpu']}, {e['cores']} cores ({e['threads']} threads used by torch), "
         f"{e['memory_gb']:.0f} GB, {e['os']}; Python {e['python']}, {versions}. "
         f"Measured peaks: {rates['flops32'] / 1e9:.0f} GFLOP/s in float32, "
         f"{rates['flops64'] / 1e9:.0f} in float64, {rates['bytes'] / 1e9:.0f} GB/s copied."
@@ -190,9 +201,10 @@ def environment(rates: Rates) -> dict[str, Any]:
     return {
         "command": shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
-        "commit": _git("rev-parse", "HEAD"),
+        "commit": _git("rev-parse", "HEAD") or os.environ.get("GEOSOFTMAX_COMMIT", "unknown"),
         "dirty": bool(_git("status", "--porcelain", "--", ".", ":!benchmarks/results")),
         "cpu": _cpu(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "",
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "memory_gb": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,

@@ -75,3 +75,146 @@ def test_modules_move_with_their_cost():
     value.backward()
     assert loss.cost.device.type == "cuda"
     assert loss.log_scale.grad is not None
+
+
+# ------------------------------------------------------------------ nobody waits for the device
+
+FUSED = {
+    "plane": GridCost((28, 28)) / 2,
+    "large plane": GridCost((70, 90)) / 2,
+    "small": LineCost(9, p=2) / 2,
+    "250 classes": DenseCost(LineCost(250, p=1.5).matrix() / 50),
+    "line": LineCost(300),
+}
+
+
+@pytest.fixture(params=FUSED, ids=str)
+def fused(request):
+    """A cost with fused kernels, scores with gradients, and distributions."""
+    cost = FUSED[request.param].to("cuda")
+    generator = torch.Generator().manual_seed(2)
+    scores, raw = (torch.randn(6, *cost.shape, generator=generator).cuda() for _ in range(2))
+    target = torch.softmax(raw.flatten(1), -1).reshape(raw.shape)
+    return cost, scores.requires_grad_(), target
+
+
+def run_once(cost, scores, target, **options):
+    loss = geometric_logistic_loss(scores, target, cost, tol=1e-3, **options)
+    return loss, torch.autograd.grad(loss.sum(), scores)[0]
+
+
+def labelled(cost, scores):
+    return torch.arange(6, device="cuda") % cost.size
+
+
+def test_no_synchronisation(fused):
+    cost, scores, target = fused
+    if isinstance(cost, LineCost) and cost.p == 1:
+        target = labelled(cost, scores)  # Sinkhorn on long lines is left to torch
+    run_once(cost, scores, target)  # compiles, and factorises the cost once
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        run_once(cost, scores, target)
+        run_once(cost, scores, labelled(cost, scores))
+        solve(scores.detach(), cost, tol=1e-3)
+        geometric_softmax(scores.detach(), cost, tol=1e-4)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_cuda_graphs_replay_it(fused):
+    cost, scores, _ = fused
+    target = labelled(cost, scores)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        run_once(cost, scores, target)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss, slope = run_once(cost, scores, target)
+    with torch.no_grad():
+        scores.add_(torch.randn_like(scores))
+    graph.replay()
+    again, slope_again = run_once(cost, scores, target)
+    torch.testing.assert_close(loss, again)
+    torch.testing.assert_close(slope, slope_again)
+
+
+def test_fused_losses_agree_with_the_cpu(fused):
+    cost, scores, target = fused
+    there, slope_there = run_once(cost, scores, target, reduction="none")
+    here = scores.detach().cpu().double().requires_grad_()
+    expected, slope = run_once(cost.to("cpu"), here, target.cpu().double(), reduction="none")
+    torch.testing.assert_close(there.cpu().double(), expected, atol=2e-3, rtol=1e-3)
+    # a gap of 1e-3 bounds the energy of the error, not the error itself
+    assert (slope_there.cpu().double() - slope).flatten(1).abs().sum(1).max() <= 0.3
+
+
+def test_second_derivatives_of_fused_losses():
+    cost = (GridCost((6, 7)) / 2).to("cuda")
+    f = torch.randn(3, 6, 7, device="cuda", requires_grad=True)
+    target = torch.softmax(torch.randn(3, 42, device="cuda"), -1).reshape(3, 6, 7)
+    weight = torch.randn_like(f)
+
+    def hessian_product(scores, distribution, there, tol):
+        loss = geometric_logistic_loss(scores, distribution, there, tol=tol, reduction="sum")
+        slope = torch.autograd.grad(loss, scores, create_graph=True)[0]
+        return torch.autograd.grad((slope * weight.to(slope)).sum(), scores)[0]
+
+    fused = hessian_product(f, target, cost, 1e-4)
+    here = f.detach().cpu().double().requires_grad_()
+    exact = hessian_product(here, target.cpu().double(), cost.to("cpu"), None)
+    torch.testing.assert_close(fused.cpu().double(), exact, atol=5e-2, rtol=5e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_and_autocast(dtype):
+    cost = FUSED["plane"].to("cuda")
+    scores = torch.randn(4, 28, 28, device="cuda", dtype=dtype, requires_grad=True)
+    target = torch.softmax(torch.randn(4, 784, device="cuda"), -1).reshape(4, 28, 28)
+    with torch.autocast("cuda", dtype):
+        loss = geometric_logistic_loss(scores, target, cost, tol=1e-3)
+    loss.backward()
+    plain = geometric_logistic_loss(scores.detach().float(), target, cost, tol=1e-3)
+    assert loss.dtype == scores.grad.dtype == dtype
+    torch.testing.assert_close(loss.float(), plain, atol=2e-2, rtol=2e-2)
+
+
+def test_compiled_without_a_break():
+    cost = FUSED["plane"].to("cuda")
+    scores = torch.randn(4, 28, 28, device="cuda", requires_grad=True)
+    target = torch.softmax(torch.randn(4, 784, device="cuda"), -1).reshape(4, 28, 28)
+    compiled = torch.compile(run_once_loss, fullgraph=True)
+    loss = compiled(scores, target, cost)
+    loss.backward()
+    eager = run_once_loss(scores.detach(), target, cost)
+    torch.testing.assert_close(loss.detach(), eager, atol=1e-4, rtol=1e-4)
+
+
+def run_once_loss(scores, target, cost):
+    return geometric_logistic_loss(scores, target, cost, tol=1e-3)
+
+
+def test_another_stream_and_strided_scores():
+    cost = FUSED["plane"].to("cuda")
+    wide = torch.randn(4, 28, 56, device="cuda")
+    expected = geometric_softmax(wide[..., ::2].contiguous(), cost, tol=1e-3)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        found = geometric_softmax(wide[..., ::2], cost, tol=1e-3)
+    side.synchronize()
+    assert torch.equal(found, expected)
+
+
+def test_predictions_are_right_on_exact_potentials():
+    torch.manual_seed(3)
+    cost = (GridCost((28, 28)) / 2).to("cuda")
+    ink = (torch.rand(4, 28, 28, device="cuda", dtype=torch.float64) < 0.3).double()
+    alpha = ink / ink.sum((1, 2), keepdim=True)
+    scores = sinkhorn_potential(alpha, cost).float()
+    found = geometric_softmax(scores, cost).double()
+    exact = geometric_softmax(scores.double().cpu(), cost.to("cpu"))
+    assert (found.cpu() - exact).abs().sum((1, 2)).max() / 2 <= 1e-3

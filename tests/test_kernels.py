@@ -96,7 +96,8 @@ class TestWholeSolves:
         return f
 
     def whole(self, cost, scores):
-        return whole_solve("active_set", cost, scores.device)(cost, scores)
+        solve = whole_solve("active_set", cost, scores.device, scores.dtype, 1e-9)
+        return solve(cost, scores, 1e-9, 100)
 
     @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
     @pytest.mark.parametrize("name", costs)

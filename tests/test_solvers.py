@@ -283,7 +283,7 @@ def test_the_table_is_documented():
         ("hull", LineCost(3, p=2), "LineCost with p=1"),
         ("hull", GridCost((3, 3), p=1), "LineCost with p=1"),
         ("policy", LineCost(3), "TreeCost"),
-        ("splitting", LineCost(3), "GridCost of 2 or 3 dimensions"),
+        ("splitting", LineCost(1100, p=2), "up to 1024 outputs"),
         ("splitting", GridCost((2, 1025)), "sides up to 1024"),
     ],
 )

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.autograd import Function, forward_ad
 
 from geosoftmax import _ops
-from geosoftmax._validation import is_concrete
+from geosoftmax._validation import is_concrete, is_readable
 from geosoftmax.costs.base import Cost
 from geosoftmax.solvers.sinkhorn import stochastic_solve
 
@@ -70,11 +70,20 @@ def softmax(f: Tensor, u: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
     return again + (alpha - again).detach()  # the same bits, whether gradients are asked for or not
 
 
-def log_sum_exp(f: Tensor, u: Tensor, value: Tensor, cost: Cost) -> Tensor:
+def log_sum_exp(f: Tensor, u: Tensor, alpha: Tensor, value: Tensor, cost: Cost) -> Tensor:
     """Return the value as a function of ``f`` and of the parameter of the cost."""
     if _is_constant(f, cost.parameter, u):
         return value.to(f.dtype)
+    if is_everyday(f, cost.parameter, u):
+        return _Value.apply(f, u, alpha, value, cost)  # pyright: ignore[reportReturnType]
     return _rule(_LogSumExp, _LogSumExpForward).apply(f, cost.parameter, u, value, cost)
+
+
+def loss(
+    f: Tensor, u: Tensor, alpha: Tensor, target: Tensor, loss: Tensor, slope: Tensor, cost: Cost
+) -> Tensor:
+    """Return the loss as a function of ``f``, given its slope ``Σα · softmax - α``."""
+    return _Loss.apply(f, u, alpha, target, loss, slope, cost)  # pyright: ignore
 
 
 def scaling(alpha: Tensor, v: Tensor, cost: Cost) -> Tensor:
@@ -101,7 +110,7 @@ def log_product(v: Tensor, cost: Cost, log_v: Tensor | None = None) -> Tensor:
     """
     h = cost.matvec(v)
     enough = h > _ops.tiny(h.dtype)
-    if is_concrete(h) and bool(enough.all()):
+    if is_readable(h) and bool(enough.all()):
         return torch.log(h)
     if log_v is None:
         positive = v.detach() > 0
@@ -116,6 +125,11 @@ def log_product(v: Tensor, cost: Cost, log_v: Tensor | None = None) -> Tensor:
 def _rule(reverse: type[Function], forward: type[Function]) -> Any:
     """Choose the class with a jvp wherever that is allowed."""
     return reverse if torch.compiler.is_compiling() else forward
+
+
+def is_everyday(f: Tensor, *constants: Tensor) -> bool:
+    """Whether only derivatives in ``f``, in reverse mode, can be asked for."""
+    return is_concrete(f) and _is_constant(*constants)
 
 
 def _is_constant(*tensors: Tensor) -> bool:
@@ -213,6 +227,44 @@ class _MinimiserForward(_Minimiser):
         if dtheta is not None:
             change = change - _parameter_jvp(ctx.cost, theta, u, dtheta)
         return _support_solve(change, theta, u > 0, ctx.cost)
+
+
+class _Value(Function):
+    """`_LogSumExp` of scores alone, for the everyday call: without what transforms of it need."""
+
+    @staticmethod
+    def forward(ctx: Any, f: Tensor, u: Tensor, alpha: Tensor, value: Tensor, cost: Cost) -> Tensor:
+        ctx.cost = cost
+        ctx.save_for_backward(f, u, alpha)
+        return value.to(f.dtype, copy=True)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        f, u, alpha = ctx.saved_tensors
+        if torch.is_grad_enabled():  # it will be differentiated once more
+            alpha = softmax(f, u, alpha, ctx.cost)
+        return expand(grad, ctx.cost) * alpha, None, None, None, None
+
+
+class _Loss(Function):
+    """All of a loss in one step, of scores alone."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, f: Tensor, u: Tensor, alpha: Tensor, target: Tensor, loss: Tensor, slope: Tensor,
+        cost: Cost,
+    ) -> Tensor:  # fmt: skip
+        ctx.cost = cost
+        ctx.save_for_backward(f, u, alpha, target, slope)
+        return loss.view_as(loss)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        f, u, alpha, target, slope = ctx.saved_tensors
+        if torch.is_grad_enabled():  # it will be differentiated once more
+            mass = target.sum(signal_dims(ctx.cost), keepdim=True)
+            slope = mass * softmax(f, u, alpha, ctx.cost) - target
+        return slope * expand(grad, ctx.cost), None, None, None, None, None, None
 
 
 class _LogSumExp(_Rule):

@@ -25,7 +25,7 @@ from geosoftmax._validation import (
     is_concrete,
 )
 from geosoftmax.costs.base import Cost
-from geosoftmax.kernels import twin, whole_solve
+from geosoftmax.kernels import twin, whole_sinkhorn, whole_solve
 from geosoftmax.kernels.reference import certificate_dtype
 from geosoftmax.solvers.sinkhorn import sinkhorn as solve_sinkhorn
 
@@ -55,9 +55,13 @@ def _solve(
         u = torch.zeros_like(scores)
         return u.clone(), u, nothing, nothing.clone(), nothing.to(torch.int64)
     cost = _per_row(cost, batch)
-    whole = whole_solve(method, cost, scores.device) if init is None else None
+    whole = None
+    if init is None:
+        whole = whole_solve(method, cost, scores.device, scores.dtype, tol)
     if whole is not None:
-        answer = whole(cost, scores)
+        answer = whole(cost, scores, tol, max_iter)
+        if scores.is_cuda:
+            return answer  # nobody waits for it: the gap says later whether it was reached
     else:
         options = solvers.Options(tol=tol, max_iter=max_iter, dtype=scores.dtype, init=init)
         answer = _solve_in_steps(scores, cost, method, options)
@@ -160,20 +164,23 @@ def _(rhs: Tensor, support: Tensor, cost_tensors, cost_spec) -> Tensor:
     return torch.empty_like(rhs, memory_format=torch.contiguous_format)
 
 
-def sinkhorn(alpha: Tensor, cost: Cost, name: str, sum_tolerance: float) -> Tensor:
-    """``v ≥ 0`` with ``v · Kv = α``."""
+def sinkhorn(alpha: Tensor, cost: Cost, name: str, sum_tolerance: float, *, single: bool) -> Tensor:
+    """``v ≥ 0`` with ``v · Kv = α``; `single` if the digits of float32 are enough."""
     if is_concrete(alpha, cost.parameter):
         with torch.no_grad():
-            return _sinkhorn(alpha, _constant(cost), name, sum_tolerance)
+            return _sinkhorn(alpha, _constant(cost), name, sum_tolerance, single)
     spec, tensors = _flat(cost)
-    return _sinkhorn_op(alpha, tensors, spec, name, sum_tolerance)
+    return _sinkhorn_op(alpha, tensors, spec, name, sum_tolerance, single)
 
 
-def _sinkhorn(alpha: Tensor, cost: Cost, name: str, sum_tolerance: float) -> Tensor:
+def _sinkhorn(alpha: Tensor, cost: Cost, name: str, sum_tolerance: float, single: bool) -> Tensor:
     check_distribution_values(name, alpha, cost, sum_tolerance)
     batch = alpha.shape[: alpha.dim() - len(cost.shape)]
     if alpha.numel() == 0:
         return torch.zeros_like(alpha)
+    whole = whole_sinkhorn(cost, alpha.device) if single else None
+    if whole is not None:
+        return whole(cost, alpha).to(alpha.dtype)
     rows = alpha.to(certificate_dtype(alpha.device)).reshape(-1, *cost.shape)
     solved = solve_sinkhorn(_per_row(cost, batch), rows, SINKHORN_AIM, SINKHORN_MAX_ITER)
     worst = float(solved.residual.max())
@@ -190,13 +197,19 @@ def _sinkhorn(alpha: Tensor, cost: Cost, name: str, sum_tolerance: float) -> Ten
 
 @functools.partial(torch.library.custom_op, "geosoftmax::sinkhorn", mutates_args=())
 def _sinkhorn_op(
-    alpha: Tensor, cost_tensors: list[Tensor], cost_spec: str, name: str, sum_tolerance: float
+    alpha: Tensor,
+    cost_tensors: list[Tensor],
+    cost_spec: str,
+    name: str,
+    sum_tolerance: float,
+    single: bool,
 ) -> Tensor:
-    return _sinkhorn(alpha, Cost.unflatten(cost_spec, cost_tensors), name, sum_tolerance)
+    cost = Cost.unflatten(cost_spec, cost_tensors)
+    return _sinkhorn(alpha, cost, name, sum_tolerance, single)
 
 
 @_sinkhorn_op.register_fake
-def _(alpha: Tensor, cost_tensors, cost_spec, name, sum_tolerance) -> Tensor:
+def _(alpha: Tensor, cost_tensors, cost_spec, name, sum_tolerance, single) -> Tensor:
     return torch.empty_like(alpha, memory_format=torch.contiguous_format)
 
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from geosoftmax._validation import (
-    SUM_TOLERANCE,
     check_class_indices,
     check_same_shape,
     check_signal,
@@ -21,12 +20,12 @@ from geosoftmax.costs.base import Cost
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """Class indices, or distributions in float64; and which samples count (None: all)."""
+    """Class indices, or distributions; which samples count (None: all); the dtype they came in."""
 
     indices: Tensor | None
     alpha: Tensor | None
     counted: Tensor | None
-    sum_tolerance: float
+    dtype: torch.dtype
 
 
 def read_target(
@@ -49,8 +48,8 @@ def read_target(
             )
         check_signal("target", target, cost)
         check_same_shape("target", target, "scores", scores)
-        mixed = _smooth(target.to(torch.float64), label_smoothing, cost)
-        return Target(None, mixed, None, SUM_TOLERANCE[target.dtype])
+        mixed = _smooth(target, label_smoothing, cost)
+        return Target(None, mixed, None, target.dtype)
     if target.dtype == torch.bool or target.is_complex():
         raise TypeError(
             f"target must hold class indices (integers) or distributions; got {target.dtype}."
@@ -61,12 +60,11 @@ def read_target(
     if ignore_index is not None:
         counted = indices != ignore_index
         indices = torch.where(counted, indices, 0)
-    tolerance = SUM_TOLERANCE[torch.float64]
     if label_smoothing == 0:
-        return Target(indices, None, counted, tolerance)
+        return Target(indices, None, counted, scores.dtype)
     one_hot = torch.nn.functional.one_hot(indices, cost.size).to(torch.float64)
     mixed = _smooth(one_hot.reshape(*indices.shape, *cost.shape), label_smoothing, cost)
-    return Target(None, mixed, counted, tolerance)
+    return Target(None, mixed, counted, scores.dtype)
 
 
 def reduce_loss(
@@ -98,4 +96,4 @@ def _weight_of(target: Target, weight: Tensor, cost: Cost) -> Tensor:
 def _smooth(alpha: Tensor, label_smoothing: float, cost: Cost) -> Tensor:
     if label_smoothing == 0:
         return alpha
-    return (1 - label_smoothing) * alpha + label_smoothing / cost.size
+    return (1 - label_smoothing) * alpha.to(torch.float64) + label_smoothing / cost.size

@@ -40,6 +40,14 @@ def is_concrete(*tensors: Tensor) -> bool:
     return not any(t.is_meta or _is_wrapped(t) for t in tensors)
 
 
+def is_readable(*tensors: Tensor) -> bool:
+    """Whether values can be read at once: not while a GPU is still at work on them.
+
+    There, values are not checked: what is wrong with them shows as NaN in the results.
+    """
+    return is_concrete(*tensors) and not any(t.is_cuda for t in tensors)
+
+
 # ------------------------------------------------------------------ signals
 
 
@@ -116,7 +124,7 @@ def check_peaks(peak: Tensor) -> None:
 
 def check_finite_logits(logits: Tensor) -> None:
     """Refuse NaN and infinities where a signal has no notion of a mask."""
-    if is_concrete(logits) and not bool(torch.isfinite(logits).all()):
+    if is_readable(logits) and not bool(torch.isfinite(logits).all()):
         raise ValueError(
             "logits must be finite; got NaN or infinite values. The potential layer has no masks: "
             "every output has positive probability. Use geometric_softmax with -inf scores instead."
@@ -125,7 +133,7 @@ def check_finite_logits(logits: Tensor) -> None:
 
 def check_distribution_values(name: str, alpha: Tensor, cost: Cost, tolerance: float) -> None:
     """Refuse what is not a probability distribution over the outputs of ``cost``."""
-    if alpha.numel() == 0:
+    if alpha.numel() == 0 or not is_readable(alpha):
         return
     alpha = alpha.detach()
     dims = tuple(range(-len(cost.shape), 0))
@@ -160,7 +168,7 @@ def check_class_indices(
         )
     if target.device != scores.device:
         raise ValueError(f"target is on {target.device} but scores are on {scores.device}.")
-    if not is_concrete(target) or target.numel() == 0:
+    if not is_readable(target) or target.numel() == 0:
         return
     valid = target if ignore_index is None else target[target != ignore_index]
     if valid.numel() == 0:

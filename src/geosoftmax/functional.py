@@ -26,8 +26,10 @@ from geosoftmax._validation import (
     check_same_shape,
     check_signal,
     is_concrete,
+    is_readable,
 )
 from geosoftmax.costs.base import Cost
+from geosoftmax.kernels import whole_fit
 from geosoftmax.solvers import Solution
 
 __all__ = [
@@ -134,8 +136,8 @@ def geometric_logsumexp(
     >>> geometric_logsumexp(scores, ZeroOneCost(3) * 1e6)  # far apart: log 3
     tensor(1.0986, dtype=torch.float64)
     """
-    f, _, u, lower = _minimise(scores, cost, tol, max_iter, method, distribution=False)
-    return _autograd.log_sum_exp(f, u, lower, cost).to(scores.dtype)
+    f, alpha, u, lower = _minimise(scores, cost, tol, max_iter, method, distribution=False)
+    return _autograd.log_sum_exp(f, u, alpha, lower, cost).to(scores.dtype)
 
 
 @_full_precision
@@ -149,8 +151,8 @@ def extrapolate(
 ) -> Tensor:
     r"""Extrapolation of Prop. 3: :math:`f^E = 2 \log(K u^*)`.
 
-    The smallest Sinkhorn potential, up to a constant, that lies above the scores: equal to them on
-    the support of the geometric softmax, larger elsewhere (also where they are ``-inf``).
+    Up to a constant, the Sinkhorn potential of least energy that lies above the scores: equal to
+    them on the support of the geometric softmax, larger elsewhere (also where they are ``-inf``).
 
     Parameters
     ----------
@@ -220,10 +222,10 @@ def solve(
     with torch.no_grad():
         check_signal("scores", scores, cost)
         check_options(tol, max_iter)
-        chosen = solvers.check_method(method, cost)
         f = _computed(scores)
         if tol is None:
             tol = solvers.default_tolerance(scores.dtype, distribution=True)
+        chosen = solvers.check_method(method, cost, f.dtype, tol)
         limit = solvers.MAX_ITER if max_iter is None else max_iter
         start = init.u if isinstance(init, Solution) else init
         if start is not None:
@@ -300,11 +302,14 @@ def geometric_logistic_loss(
     wanted = read_target(
         target, scores, cost, ignore_index=ignore_index, label_smoothing=label_smoothing
     )
+    fitted = _fit_on_gpu(scores, wanted, cost, tol, max_iter, method)
+    if fitted is not None:
+        return reduce_loss(fitted, wanted, weight, cost, reduction).to(scores.dtype)
     f = _computed(scores)
     lowest = torch.finfo(f.dtype).min  # rows that are all -inf are refused below, not turned to NaN
     f = f - f.detach().amax(_autograd.signal_dims(cost), keepdim=True).clamp_min(lowest)
-    f, _, u, lower = _minimise(f, cost, tol, max_iter, method, distribution=False)
-    conjugate = _autograd.log_sum_exp(f, u, lower, cost)
+    f, alpha, u, lower = _minimise(f, cost, tol, max_iter, method, distribution=False)
+    conjugate = _autograd.log_sum_exp(f, u, alpha, lower, cost)
     loss = _loss(wanted, f, conjugate, cost)
     return reduce_loss(loss, wanted, weight, cost, reduction).to(scores.dtype)
 
@@ -515,7 +520,7 @@ def c_transform(f: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
     check_signal("f", f, cost)
     check_signal("alpha", alpha, cost)
     check_same_shape("alpha", alpha, "f", f)
-    if is_concrete(f, alpha):
+    if is_readable(f, alpha):
         check_distribution_values("alpha", alpha, cost, SUM_TOLERANCE[alpha.dtype])
         check_finite_where_positive(f, alpha)
     potential, mass = _computed(f), _computed(alpha)
@@ -549,23 +554,41 @@ def _minimise(
     """Validate, solve (QP); return the scores in computing dtype, ``α``, ``u`` and the value."""
     check_signal("scores", scores, cost)
     check_options(tol, max_iter)
-    method = solvers.check_method(method, cost)
     f = _computed(scores) if dtype is None else scores.to(dtype)
     if tol is None:
         tol = solvers.default_tolerance(scores.dtype, distribution=distribution)
+    method = solvers.check_method(method, cost, f.dtype, tol)
     limit = solvers.MAX_ITER if max_iter is None else max_iter
     alpha, u, lower, _, _ = _ops.solve(f.detach(), cost, tol, limit, method, None)
     return f, alpha, u, lower
 
 
 def _scaled(
-    name: str, alpha: Tensor, cost: Cost, sum_tolerance: float | None = None
+    name: str, alpha: Tensor, cost: Cost, dtype: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Solve the Sinkhorn problem: return ``α`` and ``v`` in float64."""
-    tolerance = SUM_TOLERANCE[alpha.dtype] if sum_tolerance is None else sum_tolerance
+    """Solve the Sinkhorn problem: return ``α`` and ``v`` in float64; `dtype` is what α came in."""
+    came_in = alpha.dtype if dtype is None else dtype
     alpha = alpha.to(torch.float64)
-    v = _ops.sinkhorn(alpha.detach(), cost, name, tolerance)
+    tolerance, single = SUM_TOLERANCE[came_in], came_in != torch.float64
+    v = _ops.sinkhorn(alpha.detach(), cost, name, tolerance, single=single)
     return alpha, v
+
+
+def _fit_on_gpu(
+    scores: Tensor, target: Target, cost: Cost, tol: float | None, max_iter: int | None, method: str
+) -> Tensor | None:
+    """Return the loss of each sample from two kernels and little else, where there are such."""
+    alpha = target.alpha
+    if alpha is None or not scores.is_cuda or alpha.dtype != torch.float32:
+        return None
+    fit = whole_fit(cost, scores.device)
+    if fit is None or not _autograd.is_everyday(scores, alpha, cost.parameter):
+        return None
+    f, found, u, lower = _minimise(scores, cost, tol, max_iter, method, distribution=False)
+    if f.dtype != torch.float32:
+        return None
+    loss, slope = fit(cost, alpha, f.detach(), found, lower)
+    return _autograd.loss(f, u, found, alpha, loss, slope, cost)
 
 
 def _loss(target: Target, f: Tensor, conjugate: Tensor, cost: Cost) -> Tensor:
@@ -578,7 +601,7 @@ def _loss(target: Target, f: Tensor, conjugate: Tensor, cost: Cost) -> Tensor:
         loss = conjugate - flat.gather(-1, target.indices[..., None])[..., 0]
         return _at_least_zero(loss)
     assert target.alpha is not None
-    alpha, v = _scaled("target", target.alpha, cost, target.sum_tolerance)
+    alpha, v = _scaled("target", target.alpha, cost, target.dtype)
     f = torch.where((alpha == 0) & torch.isneginf(f), 0.0, f)  # masks without mass do not count
     mass = alpha.sum(_autograd.signal_dims(cost))
     negentropy = _autograd.negentropy(alpha, v, cost)
@@ -586,7 +609,7 @@ def _loss(target: Target, f: Tensor, conjugate: Tensor, cost: Cost) -> Tensor:
 
 
 def _at_least_zero(value: Tensor) -> Tensor:
-    return value + (value.detach().clamp_min(0) - value.detach()).nan_to_num(0.0)
+    return value - value.detach().clamp_max(0)
 
 
 def _with_far_outputs(envelope: Tensor, f: Tensor, peak: Tensor, cost: Cost) -> Tensor:

@@ -93,21 +93,6 @@ class GridCost(ScaledCost):
             u = line.matvec(u.movedim(axis, -1)).movedim(-1, axis)
         return u
 
-    def spectrum(self) -> tuple[list[Tensor], Tensor]:
-        """Return the eigenvectors of the kernel of each axis, and all eigenvalues of ``K``.
-
-        In float64; the eigenvalues have the shape of a signal over the eigenvectors.
-        """
-        return self._once("spectrum", self._spectrum)
-
-    def _spectrum(self) -> tuple[list[Tensor], Tensor]:
-        values, bases = torch.ones((), dtype=torch.float64, device=self.device), []
-        for line in self.axes:
-            one, vectors = torch.linalg.eigh(line._kernel().detach().to(torch.float64))
-            values = values[..., None] * one.clamp_min(0)
-            bases.append(vectors)
-        return bases, values
-
     def log_matvec(self, g: Tensor) -> Tensor:
         for axis, line in enumerate(self.axes, start=-len(self.shape)):
             g = line.log_matvec(g.movedim(axis, -1)).movedim(-1, axis)

@@ -1,9 +1,9 @@
 """The numerical work, row by row: one definition in plain torch, and faster twins of it.
 
 `reference` defines every operation and runs on any device. `cpu` holds numba twins of those that
-gain from it. `twin` is the only place that chooses between them: a twin where one exists for the
-operation, the device and the size, else the reference. A few kernels do a whole solve, from scores
-to the distribution and its bracket, in one go; `whole_solve` finds them.
+gain from it; `gpu` Triton kernels that do a whole solve, from scores to the distribution and its
+bracket, in one launch. The functions here are the only place that chooses: the fastest that exists
+for the operation, the device and the size, else the reference.
 """
 
 from __future__ import annotations
@@ -18,13 +18,27 @@ import torch
 from geosoftmax.costs.base import Cost
 from geosoftmax.kernels import reference
 
-__all__ = ["numba_installed", "reference", "twin", "whole_solve"]
+__all__ = [
+    "numba_installed",
+    "reference",
+    "triton_installed",
+    "twin",
+    "whole_fit",
+    "whole_sinkhorn",
+    "whole_solve",
+]
 
 
 @functools.cache
 def numba_installed() -> bool:
     """Whether the compiled CPU kernels can be used."""
     return importlib.util.find_spec("numba") is not None
+
+
+@functools.cache
+def triton_installed() -> bool:
+    """Whether the fused GPU kernels can be used."""
+    return importlib.util.find_spec("triton") is not None
 
 
 def twin(operation: str, cost: Cost, device: torch.device) -> Callable[..., Any]:
@@ -37,13 +51,38 @@ def twin(operation: str, cost: Cost, device: torch.device) -> Callable[..., Any]
     return getattr(reference, operation)
 
 
-def whole_solve(method: str, cost: Cost, device: torch.device) -> Callable[..., Any] | None:
-    """Return a kernel ``(cost, scores) -> (alpha, u, lower, upper, iterations)``, if there is one.
+def whole_fit(cost: Cost, device: torch.device) -> Callable[..., Any] | None:
+    """Return a kernel ``(cost, target, scores, alpha, value) -> loss, slope``, if there is one."""
+    if device.type == "cuda" and triton_installed():
+        from geosoftmax.kernels import gpu
 
+        return gpu.fit if gpu.is_plane(cost) else None
+    return None
+
+
+def whole_sinkhorn(cost: Cost, device: torch.device) -> Callable[..., Any] | None:
+    """Return a kernel ``(cost, alpha) -> v`` in float32, if there is one."""
+    if device.type == "cuda" and triton_installed():
+        from geosoftmax.kernels import gpu
+
+        return gpu.whole_sinkhorn(cost)
+    return None
+
+
+def whole_solve(
+    method: str, cost: Cost, device: torch.device, dtype: torch.dtype, tol: float
+) -> Callable[..., Any] | None:
+    """Return a kernel for a whole solve, if there is one: scores in, everything out.
+
+    It is called as ``(cost, scores, tol, max_iter) -> (alpha, u, lower, upper, iterations)``.
     Bounds are NaN where a row has no solution: NaN or +inf scores, or none that is finite.
     """
     if device.type == "cpu" and numba_installed():
         from geosoftmax.kernels import cpu
 
         return cpu.WHOLE.get(method)
+    if device.type == "cuda" and triton_installed():
+        from geosoftmax.kernels import gpu
+
+        return gpu.whole(method, cost, dtype, tol)
     return None

@@ -26,6 +26,10 @@ SPLIT_CHECK_EVERY = 5
 #: relaxation. Best or nearly so for wide and narrow kernels, smooth and noisy scores.
 SPLIT_PENALTY = 0.45
 SPLIT_RELAXATION = 1.6
+#: Outputs up to which the kernel of any cost is diagonalised for splitting.
+SMALL_MATRIX = 1024
+#: Smallest gap that iterations in float32 reach, whatever the cost.
+SINGLE_PRECISION_GAP = 1e-4
 #: A point joins the support when its relative violation exceeds this fraction of the tolerance.
 ADD_ABOVE = 0.1
 #: A point leaves it when its weight is negative by more than this fraction of the tolerance of the
@@ -233,19 +237,18 @@ def accelerate(
 def split(
     cost: Cost, b: Tensor, start: Tensor | None, tol: float, max_iter: int, dtype: torch.dtype
 ) -> Rows:
-    """Operator splitting on (QP), for grids: ``K`` is diagonal in a basis that all rows share.
+    """Operator splitting on (QP): ``K`` is diagonal in a basis that all rows share.
 
     Douglas–Rachford, which is ADMM, in its form with one array: ``u = max(s, 0)`` and, at the
     solution, ``b - Ku = ρ min(s, 0)``. One step is ``s += ω ((K + ρ)⁻¹ (b + ρ|s|) - max(s, 0))``.
     Iterates in the given dtype; what is certified is the problem in the dtype of ``b``.
     """
-    assert isinstance(cost, GridCost)
-    bases, eigenvalues = cost.spectrum()
+    kernels, bases, eigenvalues = spectrum(cost)
     rho = float(split_penalty(eigenvalues))
     there = [v.T.to(dtype) for v in bases]
     back = [v.to(dtype) for v in bases]
     damping = (1 / (eigenvalues + rho)).to(dtype)
-    kernels = [line._kernel().detach().to(dtype) for line in cost.axes]
+    kernels = [K.to(dtype) for K in kernels]
     rows = b.shape[0]
     found = torch.empty_like(b)
     iterations = torch.zeros(rows, dtype=torch.int64, device=b.device)
@@ -276,6 +279,25 @@ def split(
             active, part, s, least = active[going], part[going], s[going], least[going]
     found, lower, upper = certify(cost, b, found)
     return Rows(found.to(b.dtype), lower, upper, iterations)
+
+
+def spectrum(cost: Cost) -> tuple[list[Tensor], list[Tensor], Tensor]:
+    """Return kernels whose product is ``K``, one per axis, their eigenvectors, and eigenvalues.
+
+    In float64; the eigenvalues of ``K`` have the shape of a signal over the eigenvectors.
+    """
+
+    def build() -> tuple[list[Tensor], list[Tensor], Tensor]:
+        parts = cost.axes if isinstance(cost, GridCost) else [cost]
+        kernels = [torch.exp(-part.matrix().detach().to(torch.float64) / 2) for part in parts]
+        values, bases = torch.ones((), dtype=torch.float64, device=cost.device), []
+        for K in kernels:
+            one, vectors = torch.linalg.eigh(K)
+            values = values[..., None] * one.clamp_min(0)
+            bases.append(vectors)
+        return kernels, bases, values
+
+    return cost._once("spectrum", build)
 
 
 def split_penalty(eigenvalues: Tensor) -> Tensor:

@@ -11,6 +11,8 @@ any other                                    up to 128     ``active_set``   exac
 any other                                    more          ``accelerated``  to ``tol``, certified
 ===========================================  ============  ===============  ======================
 
+On a GPU, in float32 and for gaps from 1e-4 on, ``splitting`` serves all others up to 1024 outputs.
+
 Each can be asked for by name wherever it is defined: ``active_set`` and ``accelerated`` are for any
 cost. One more is never chosen: ``lbfgs``, the paper's own method (log-space L-BFGS), to compare.
 
@@ -38,7 +40,14 @@ from torch import Tensor
 from geosoftmax.costs import GridCost, TreeCost, ZeroOneCost
 from geosoftmax.costs.base import Cost
 from geosoftmax.costs.grid import is_absolute_line
-from geosoftmax.kernels.reference import Rows, certify, merge, part_of
+from geosoftmax.kernels.reference import (
+    SINGLE_PRECISION_GAP,
+    SMALL_MATRIX,
+    Rows,
+    certify,
+    merge,
+    part_of,
+)
 from geosoftmax.solvers.exact import active_set, hull, policy, threshold
 from geosoftmax.solvers.iterative import accelerated, splitting
 from geosoftmax.solvers.lbfgs import lbfgs
@@ -63,7 +72,7 @@ METHODS: dict[str, Callable[[Cost, Tensor, Options], Rows]] = {
 }
 
 
-def choose(cost: Cost) -> str:
+def choose(cost: Cost, dtype: torch.dtype = torch.float64, tol: float = 0.0) -> str:
     """Return the method for a cost: the table above."""
     if isinstance(cost, ZeroOneCost):
         return "threshold"
@@ -71,28 +80,33 @@ def choose(cost: Cost) -> str:
         return "hull"
     if isinstance(cost, TreeCost):
         return "policy"
+    single = dtype != torch.float64 and tol >= SINGLE_PRECISION_GAP
+    if single and cost.device.type == "cuda" and _can_split(cost):
+        return "splitting"
     if cost.size <= SMALL:
         return "active_set"
-    return "splitting" if _can_split(cost) else "accelerated"
+    large_grid = isinstance(cost, GridCost) and len(cost.shape) > 1
+    return "splitting" if large_grid and _can_split(cost) else "accelerated"
 
 
 def _can_split(cost: Cost) -> bool:
-    if not isinstance(cost, GridCost) or max(cost.shape) > LONGEST_SIDE:
-        return False
-    return len(cost.shape) > 1 or cost.size <= SMALL
+    if isinstance(cost, GridCost) and len(cost.shape) > 1:
+        return max(cost.shape) <= LONGEST_SIDE
+    return cost.size <= SMALL_MATRIX and not cost.batch_shape
 
 
-def check_method(method: str, cost: Cost) -> str:
+def check_method(method: str, cost: Cost, dtype: torch.dtype, tol: float) -> str:
     """Return the method to run, or say why the one that was asked for cannot."""
     if method == "auto":
-        return choose(cost)
+        return choose(cost, dtype, tol)
     if method not in METHODS:
         raise ValueError(f"method must be 'auto' or one of {', '.join(METHODS)}; got {method!r}.")
     needs = {
         "threshold": "a ZeroOneCost",
         "hull": "a LineCost with p=1",
         "policy": "a TreeCost",
-        "splitting": f"a GridCost of 2 or 3 dimensions, with sides up to {LONGEST_SIDE}",
+        "splitting": f"one cost for all samples: a GridCost with sides up to {LONGEST_SIDE}, "
+        f"or up to {SMALL_MATRIX} outputs",
     }
     fits = _can_split(cost) if method == "splitting" else choose(cost) == method
     if method in needs and not fits:

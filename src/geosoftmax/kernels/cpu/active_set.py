@@ -54,8 +54,8 @@ def active_set(cost: Cost, b: Tensor, start: Tensor | None) -> Rows:
     return as_rows(b, u, lower, upper, iterations)
 
 
-def active_set_whole(cost: Cost, scores: Tensor) -> tuple[Tensor, ...]:
-    """From scores to the distribution, ``u``, its bracket and the rounds."""
+def active_set_whole(cost: Cost, scores: Tensor, tol: float, max_iter: int) -> tuple[Tensor, ...]:
+    """From scores to the distribution, ``u``, its bracket and the rounds; exactly, always."""
     signals, batch = tuple(scores.shape), tuple(scores.shape[: scores.dim() - len(cost.shape)])
     f = scores.contiguous().numpy().reshape(-1, cost.size)
     b, inside, peak = np.empty(f.shape), np.empty(f.shape, dtype=np.bool_), np.empty(len(f))

@@ -1,0 +1,298 @@
+"""GPU: what does a solve cost on the device, and what does it add to a training step?"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from benchmarks.grid import _fields, load_drawings
+from benchmarks.harness import Bench
+from benchmarks.report import Report, Section, Target
+from geosoftmax import Cost, DenseCost, GridCost, TreeCost, geometric_logistic_loss, solve
+from geosoftmax.kernels.reference import certify, obstacle, peaks
+
+GAP = 1e-3
+BATCH = 512
+#: Input sets that take turns, so that no run finds its own in the cache.
+SETS = 4
+#: Dense bf16/fp16 tensor-core rate of the data sheet, for the floor.
+HALF_RATE = 990e12
+
+
+def run(bench: Bench) -> Report:
+    if not torch.cuda.is_available():
+        raise SystemExit("this question needs a CUDA device")
+    report = Report("On a GPU")
+    _solves(bench, report)
+    _sizes(bench, report)
+    _steps(bench, report)
+    return report
+
+
+# ------------------------------------------------------------------ solves
+
+
+def _solves(bench: Bench, report: Report) -> None:
+    limits = {28: 0.15, 64: 0.6}
+    for side, limit in limits.items():
+        cost = (GridCost((side, side), p=2) / 2).to("cuda")
+        drawings, source = load_drawings(side, BATCH)
+        rows = []
+        for field, scores in _fields(drawings.cuda(), cost).items():
+            sets = [scores.float().roll(k, 0).contiguous() for k in range(SETS)]
+            solution = solve(sets[0], cost, tol=GAP)
+            gap = _true_gap(cost, sets[0], solution.u)
+            milliseconds = device_time(functools.partial(solve, cost=cost, tol=GAP), sets)
+            steps = float(solution.iterations.double().mean())
+            rows.append(
+                {
+                    "": field,
+                    "ms": milliseconds,
+                    "softmax, ms": device_time(lambda x: torch.softmax(x.flatten(1), 1), sets),
+                    "floor, ms": _floor(side, steps) * 1e3,
+                    "iterations": steps,
+                    "most": int(solution.iterations.max()),
+                    "worst gap, in float64": gap,
+                }
+            )
+        note = f"Batch {BATCH}, gap {GAP:g}, scores of {source}."
+        report.add(bench, Section(f"{side}×{side}, forward", rows, note))
+        worst = max(row["ms"] for row in rows)
+        name = f"GPU, {side}×{side}, batch {BATCH}, worst of three fields"
+        report.targets.append(Target(name, worst, limit, unit="ms"))
+        assert all(row["worst gap, in float64"] <= GAP for row in rows)
+
+
+def _sizes(bench: Bench, report: Report) -> None:
+    rows = []
+    shapes = [(n, n, BATCH) for n in (4, 16, 28, 32, 48, 64, 96, 128)]
+    shapes += [(28, 28, batch) for batch in (1, 32, 128, 2048)] + [
+        (31, 17, BATCH),
+        (128, 40, BATCH),
+    ]
+    for h, w, batch in shapes:
+        cost = (GridCost((h, w), p=2) / 2).to("cuda")
+        torch.manual_seed(h)
+        sets = [torch.randn(batch, h, w, device="cuda") for _ in range(SETS)]
+        solution = solve(sets[0], cost, tol=GAP)
+        rows.append(
+            {
+                "": f"{h}×{w}",
+                "batch": batch,
+                "ms": device_time(functools.partial(solve, cost=cost, tol=GAP), sets),
+                "softmax, ms": device_time(lambda x: torch.softmax(x.flatten(1), 1), sets),
+                "iterations": float(solution.iterations.double().mean()),
+                "worst gap, in float64": _true_gap(cost, sets[0], solution.u),
+            }
+        )
+    report.add(bench, Section("Sizes and batches, scores randn", rows))
+
+
+def _true_gap(cost: Cost, scores: Tensor, u: Tensor) -> float:
+    f = scores.double()
+    _, lower, upper = certify(cost, obstacle(cost, f, peaks(cost, f)), u.double())
+    return float((upper - lower).max())
+
+
+def _floor(side: int, steps: float) -> float:
+    """Seconds of the multiplications alone: four products a step, six (three-fold) a look."""
+    products = 4 * steps + 6 * (steps / 5 + 1)
+    return BATCH * products * 2 * side**3 / HALF_RATE
+
+
+# ------------------------------------------------------------------ training steps
+
+
+def _steps(bench: Bench, report: Report) -> None:
+    rows = []
+    for name, limit, build in (
+        ("MLP VAE 28×28, batch 512", 1.10, _mlp_vae),
+        ("DCGAN VAE 64×64, batch 128", 1.05, _dcgan_vae),
+        ("ResNet-50 224×224, batch 256, dense cost of 1,000 classes", 1.05, _resnet_dense),
+        ("ResNet-50 224×224, batch 256, tree of 1,000 classes", 1.05, _resnet_tree),
+    ):
+        plain, geometric = (build(flag) for flag in (False, True))
+        ways: list[tuple[str, Callable[..., float]]] = [("eager", wall_time)]
+        if "VAE" in name:
+            ways.append(("captured", captured_time))
+        for way, clock in ways:
+            times = [[], []]
+            for _ in range(3):  # interleaved
+                for k, step in enumerate((plain, geometric)):
+                    times[k].append(clock(step))
+            softmax, ours = (statistics.median(t) for t in times)
+            rows.append({"": f"{name}, {way}", "softmax, ms": softmax, "geometric, ms": ours,
+                         "ratio": ours / softmax})  # fmt: skip
+            report.targets.append(Target(f"GPU, {name}, {way}", ours / softmax, limit, unit="×"))
+        del plain, geometric
+        torch.cuda.empty_cache()
+    report.add(bench, Section("Training steps: geometric ÷ softmax", rows, f"Gap {GAP:g}."))
+
+
+def _mlp_vae(geometric: bool) -> Callable[[], None]:
+    torch.manual_seed(0)
+    drawings = load_drawings(28, 512)[0].float().cuda()
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(784, 400), nn.ReLU(), nn.Linear(400, 200))
+    decoder = nn.Sequential(nn.Linear(100, 400), nn.ReLU(), nn.Linear(400, 784))
+    return _vae_step(encoder, decoder, drawings, geometric)
+
+
+def _dcgan_vae(geometric: bool) -> Callable[[], None]:
+    torch.manual_seed(0)
+    drawings = load_drawings(64, 128)[0].float().cuda()
+    widths = (64, 128, 256, 512)
+    down: list[nn.Module] = [nn.Unflatten(1, (1, 64))]
+    for a, b in itertools.pairwise((1, *widths)):
+        down += [nn.Conv2d(a, b, 4, 2, 1, bias=False), nn.BatchNorm2d(b), nn.LeakyReLU(0.2)]
+    down += [nn.Conv2d(512, 512, 4, 1, 0), nn.Flatten()]
+    up: list[nn.Module] = [nn.Unflatten(1, (256, 1, 1)), nn.ConvTranspose2d(256, 512, 4, 1, 0)]
+    for a, b in itertools.pairwise(widths[::-1]):
+        up += [nn.BatchNorm2d(a), nn.ReLU(), nn.ConvTranspose2d(a, b, 4, 2, 1, bias=False)]
+    up += [nn.BatchNorm2d(64), nn.ReLU(), nn.ConvTranspose2d(64, 1, 4, 2, 1)]
+    return _vae_step(nn.Sequential(*down), nn.Sequential(*up), drawings, geometric)
+
+
+def _vae_step(
+    encoder: nn.Module, decoder: nn.Module, drawings: Tensor, geometric: bool
+) -> Callable[[], None]:
+    shape = tuple(drawings.shape[1:])
+    cost = (GridCost(shape, p=2) / 2).to("cuda")
+    model = nn.ModuleList([encoder, decoder]).cuda()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3, capturable=True)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        mean, log_variance = encoder(drawings).chunk(2, -1)
+        code = mean + torch.exp(log_variance / 2) * torch.randn_like(mean)
+        scores = decoder(code).reshape(drawings.shape)
+        if geometric:
+            loss = geometric_logistic_loss(scores, drawings, cost, tol=GAP)
+        else:
+            log_probabilities = F.log_softmax(scores.flatten(1), 1)
+            loss = F.kl_div(log_probabilities, drawings.flatten(1), reduction="batchmean")
+        rate = -(1 + log_variance - mean.square() - log_variance.exp()).sum(-1).mean() / 2
+        (loss * drawings[0].numel() + rate).backward()
+        optimizer.step()
+
+    return step
+
+
+def _resnet_dense(geometric: bool) -> Callable[[], None]:
+    torch.manual_seed(1)
+    return _resnet_step(DenseCost.from_points(torch.randn(1000, 16).double(), p=1), geometric)
+
+
+def _resnet_tree(geometric: bool) -> Callable[[], None]:
+    parents = [-1] + [(i - 1) // 4 for i in range(1, 1333)]
+    cost = TreeCost(parents, 0.5, outputs="leaves")
+    assert cost.size == 1000, cost
+    return _resnet_step(cost, geometric)
+
+
+def _resnet_step(cost: Cost, geometric: bool) -> Callable[[], None]:
+    cost = cost.to("cuda")
+    model = _resnet50().cuda().to(memory_format=torch.channels_last)  # pyright: ignore
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    images = torch.randn(256, 3, 224, 224, device="cuda").to(memory_format=torch.channels_last)
+    labels = torch.arange(256, device="cuda")
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cuda", torch.bfloat16):
+            scores = model(images).float()
+            if geometric:
+                loss = geometric_logistic_loss(scores, labels, cost, tol=GAP)
+            else:
+                loss = F.cross_entropy(scores, labels)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+class _Bottleneck(nn.Module):
+    def __init__(self, inside: int, width: int, stride: int) -> None:
+        super().__init__()
+        out = 4 * width
+        self.body = nn.Sequential(
+            nn.Conv2d(inside, width, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(True),
+            nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width),
+            nn.ReLU(True), nn.Conv2d(width, out, 1, bias=False), nn.BatchNorm2d(out),
+        )  # fmt: skip
+        self.side = nn.Sequential()
+        if stride != 1 or inside != out:
+            self.side = nn.Sequential(
+                nn.Conv2d(inside, out, 1, stride, bias=False), nn.BatchNorm2d(out)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.body(x) + self.side(x))
+
+
+def _resnet50() -> nn.Module:
+    layers: list[nn.Module] = [
+        nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(True),
+        nn.MaxPool2d(3, 2, 1),
+    ]  # fmt: skip
+    inside = 64
+    for width, blocks, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+        for k in range(blocks):
+            layers.append(_Bottleneck(inside, width, stride if k == 0 else 1))
+            inside = 4 * width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000))
+
+
+# ------------------------------------------------------------------ clocks
+
+
+def device_time(call: Callable[[Tensor], Any], sets: list[Tensor], repeats: int = 30) -> float:
+    """Milliseconds on the device, the median of calls on inputs that take turns."""
+    for x in sets:
+        call(x)
+    torch.cuda.synchronize()
+    # Work ahead of the clock, so that the host is always in front and its own time is not seen.
+    ahead = torch.empty(1 << 31, dtype=torch.uint8, device="cuda")
+    events = []
+    for _, x in zip(range(repeats), itertools.cycle(sets), strict=False):
+        ahead.zero_()
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        call(x)
+        end.record()
+        events.append((start, end))
+    torch.cuda.synchronize()
+    return statistics.median(start.elapsed_time(end) for start, end in events)
+
+
+def wall_time(step: Callable[[], None], steps: int = 30) -> float:
+    """Milliseconds of a step as a user waits for it."""
+    for _ in range(3):
+        step()
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(steps):
+        step()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - start) / steps * 1e3
+
+
+def captured_time(step: Callable[[], None], steps: int = 50) -> float:
+    """Milliseconds of a step that is replayed from a CUDA graph."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return wall_time(graph.replay, steps)

@@ -1,0 +1,87 @@
+"""Products on tensor cores in half precision, with as many digits as are asked for.
+
+A number is written as ``hi + lo / SHIFT`` with two half-precision parts, of 11 bits each. One pass
+multiplies the high parts: 11 bits, as TF32, at twice its speed. Three passes give 22 bits, as plain
+float32. All sums are float32. Signals here lie in [0, 1], far from the ends of half precision.
+
+One return per function: Triton compiles what follows an early one, and reserves memory for it.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+SHIFT = tl.constexpr(2048.0)
+
+
+def halves(matrix: Tensor, side: int) -> Tensor:
+    """Return the two parts of a square matrix, padded with zeros: shape ``(2, side, side)``."""
+    n = matrix.shape[-1]
+    parts = matrix.new_zeros((2, side, side), dtype=torch.float16)
+    parts[0, :n, :n] = matrix
+    parts[1, :n, :n] = (matrix - parts[0, :n, :n].to(matrix.dtype)) * SHIFT.value
+    return parts
+
+
+@triton.jit
+def load_square(pointer, part: tl.constexpr, N: tl.constexpr, TRANSPOSED: tl.constexpr = False):
+    """Load one part of a matrix that `halves` made."""
+    n = tl.arange(0, N)
+    if TRANSPOSED:
+        place = n[None, :] * N + n[:, None]
+    else:
+        place = n[:, None] * N + n[None, :]
+    return tl.load(pointer + part * N * N + place)
+
+
+@triton.jit
+def times(
+    x, pointer, hi, lo,
+    N: tl.constexpr, TRANSPOSED: tl.constexpr, PASSES: tl.constexpr, RESIDENT: tl.constexpr,
+):  # fmt: skip
+    """Return ``x @ matrix``.
+
+    A resident matrix is given by its parts and stays in shared memory; another one is read again
+    each time, from the cache, one part after the other.
+    """
+    top = x.to(tl.float16)
+    if PASSES == 1:
+        small = tl.zeros(x.shape, tl.float32)
+    else:
+        rest = ((x - top.to(tl.float32)) * SHIFT).to(tl.float16)
+        small = tl.dot(top, _part(pointer, lo, 1, N, TRANSPOSED, RESIDENT))
+        small = tl.dot(rest, _part(pointer, hi, 0, N, TRANSPOSED, RESIDENT), acc=small)
+        small = small * (1.0 / SHIFT)
+    return tl.dot(top, _part(pointer, hi, 0, N, TRANSPOSED, RESIDENT), acc=small)
+
+
+@triton.jit
+def _part(
+    pointer, resident, part: tl.constexpr,
+    N: tl.constexpr, TRANSPOSED: tl.constexpr, RESIDENT: tl.constexpr,
+):  # fmt: skip
+    if RESIDENT:
+        if TRANSPOSED:
+            matrix = tl.trans(resident)
+        else:
+            matrix = resident
+    else:
+        matrix = load_square(pointer, part, N, TRANSPOSED)
+    return matrix
+
+
+@triton.jit
+def both(
+    x, rows, rows_hi, rows_lo, columns, columns_hi, columns_lo,
+    H: tl.constexpr, W: tl.constexpr, TRANSPOSED: tl.constexpr, PASSES: tl.constexpr,
+    RESIDENT: tl.constexpr,
+):  # fmt: skip
+    """Multiply a signal by a symmetric matrix, or a basis, along its rows and along its columns.
+
+    Turned before each product, so that the matrix is always the right factor.
+    """
+    x = times(tl.trans(x), rows, rows_hi, rows_lo, H, TRANSPOSED, PASSES, RESIDENT)
+    return times(tl.trans(x), columns, columns_hi, columns_lo, W, TRANSPOSED, PASSES, RESIDENT)

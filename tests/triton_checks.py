@@ -1,0 +1,150 @@
+"""What the Triton kernels must do; run by test_triton.py on CPUs and by test_cuda.py on GPUs."""
+
+import pytest
+import torch
+
+from geosoftmax import DenseCost, GridCost, LineCost, ZeroOneCost, sinkhorn_negentropy
+from geosoftmax.kernels import gpu, reference
+from geosoftmax.solvers.sinkhorn import sinkhorn
+from tests.generators import randn
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, on masked lanes
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+TOL = 1e-3
+
+PLANES = {
+    "3x5": GridCost((3, 5), p=2) / 2,
+    "28x28": GridCost((28, 28), p=2) / 2,
+    "31x17": GridCost((31, 17), p=1),
+    "2x2": GridCost((2, 2)),
+    "40x4": GridCost((40, 4), spacing=(1.0, 1.5)) / 2,
+}
+ROWS = {
+    "one": LineCost(1, p=2),
+    "ordinal": LineCost(5, p=2) / 2,
+    "points": DenseCost.from_points(randn(40, 3, seed=1), p=1),
+    "3-d": GridCost((2, 5, 3)),
+    "zero-one": DenseCost(ZeroOneCost(17).matrix()),
+}
+LINES = {
+    "one": LineCost(1),
+    "few": LineCost(7) / 3,
+    "uneven": LineCost(torch.tensor([0.0, 0.1, 2.0, 2.5, 9.0], dtype=torch.float64)),
+    "near": LineCost(100) * 1e-3,
+    "grid": GridCost(33, p=1),
+}
+
+
+def scores_for(cost, batch, dtype=torch.float32):
+    f = 2 * randn(batch, *cost.shape, seed=cost.size)
+    if cost.size > 2:
+        f[1:2, ..., ::3] = -torch.inf
+    return f.to(dtype).to(DEVICE)
+
+
+def compare(cost, f, found, tol):
+    """A true bracket of the gap that was asked for, and a distribution near the exact one."""
+    alpha, u, lower, upper, iterations = found
+    double = f.double()
+    peak = reference.peaks(cost, double)
+    b = reference.obstacle(cost, double, peak)
+    exact = reference.active_set(cost, b, None)
+    assert alpha.shape == u.shape == f.shape
+    assert alpha.dtype == u.dtype == f.dtype
+    assert (upper - lower <= tol).all()
+    assert (lower <= exact.upper + peak).all()
+    assert (exact.lower + peak <= upper).all()
+    assert (iterations >= 0).all()
+    _, low, high = reference.certify(cost, b, u.double())
+    assert (high - low <= tol).all()
+    weighted = (exact.u * b).flatten(1)
+    expected = weighted / weighted.sum(1, keepdim=True)
+    total = alpha.double().flatten(1).sum(1)
+    assert torch.allclose(total, torch.ones_like(total), atol=1e-5)
+    distance = (alpha.double().flatten(1) - expected).abs().sum(1)
+    assert (distance <= 10 * tol**0.5).all()
+    assert not alpha[torch.isneginf(f)].any()
+
+
+@pytest.mark.parametrize("batch", [1, 7])
+@pytest.mark.parametrize("name", PLANES)
+def test_planes(name, batch):
+    cost = PLANES[name].to(DEVICE)
+    f = scores_for(cost, batch)
+    compare(cost, f, gpu.split_grid(cost, f, TOL, 1000), TOL)
+
+
+@pytest.mark.parametrize("batch", [1, 7, 17])
+@pytest.mark.parametrize("name", ROWS)
+def test_rows(name, batch):
+    cost = ROWS[name].to(DEVICE)
+    f = scores_for(cost, batch)
+    compare(cost, f, gpu.split_rows(cost, f, TOL, 1000), TOL)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("batch", [1, 7])
+@pytest.mark.parametrize("name", LINES)
+def test_lines(name, batch, dtype):
+    cost = LINES[name].to(DEVICE)
+    f = scores_for(cost, batch, dtype)
+    tol = 1e-10 if dtype == torch.float64 else 1e-5
+    compare(cost, f, gpu.prune_line(cost, f, tol, 1000), tol)
+
+
+@pytest.mark.parametrize("name", [*PLANES, *ROWS])
+def test_sinkhorn(name):
+    cost = {**PLANES, **ROWS}[name].to(DEVICE)
+    alpha = torch.exp(randn(3, *cost.shape, seed=2)).to(DEVICE)
+    if cost.size > 2:
+        alpha[1, ..., ::2] = 0
+    alpha = alpha / alpha.flatten(1).sum(1).reshape(-1, *[1] * len(cost.shape))
+    v = gpu.whole_sinkhorn(cost)(cost, alpha)
+    exact = sinkhorn(cost, alpha, 1e-13, 200).v
+    assert torch.equal(v > 0, alpha > 0)
+    # v itself is ill-conditioned; what matters is the potential
+    potential, expected = (torch.log(cost.matvec(x.double())) for x in (v, exact))
+    assert (potential - expected)[alpha > 0].abs().max() <= 1e-5
+
+
+@pytest.mark.parametrize("name", PLANES)
+def test_fit(name):
+    cost = PLANES[name].to(DEVICE)
+    f = scores_for(cost, 3) + 100
+    target = torch.softmax(f.flatten(1) / 2, 1).reshape(f.shape)
+    alpha, _, lower, _, _ = gpu.split_grid(cost, f, TOL, 1000)
+    loss, slope = gpu.fit(cost, target, f, alpha, lower)
+    double = target.double()
+    linear = torch.where(double > 0, double * f, 0.0).flatten(1).sum(1)
+    mass = double.flatten(1).sum(1)
+    expected = (mass * lower + sinkhorn_negentropy(double, cost) - linear).clamp_min(0)
+    assert torch.allclose(loss.double(), expected, atol=1e-4)
+    assert torch.allclose(slope, alpha - target, atol=1e-5)
+
+
+@pytest.mark.parametrize("kernel", ["planes", "rows", "lines"])
+def test_rows_without_a_solution_show_it_and_spoil_no_other(kernel):
+    cost, solve = {
+        "planes": (PLANES["3x5"], gpu.split_grid),
+        "rows": (ROWS["ordinal"], gpu.split_rows),
+        "lines": (LINES["few"], gpu.prune_line),
+    }[kernel]
+    cost = cost.to(DEVICE)
+    f = scores_for(cost, 5)
+    clean = solve(cost, f, TOL, 1000)
+    f[2].view(-1)[1] = torch.nan
+    f[3] = -torch.inf
+    f[4].view(-1)[0] = torch.inf
+    alpha, _, lower, upper, _ = solve(cost, f, TOL, 1000)
+    assert (lower.isnan() | upper.isnan()).tolist() == [False, False, True, True, True]
+    assert torch.equal(alpha[:2], clean[0][:2])
+
+
+def test_non_contiguous_scores_and_many_batch_dimensions():
+    cost = PLANES["3x5"].to(DEVICE)
+    f = scores_for(cost, 6).reshape(2, 3, 3, 5).transpose(0, 1)
+    found = gpu.split_grid(cost, f, TOL, 1000)
+    again = gpu.split_grid(cost, f.contiguous().reshape(6, 3, 5), TOL, 1000)
+    for one, two in zip(found, again, strict=True):
+        assert torch.equal(one.reshape(two.shape), two)
