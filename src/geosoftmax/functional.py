@@ -49,13 +49,17 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+#: Devices that autocast knows (asking torch for them breaks the graphs of torch.compile).
+_WITH_AUTOCAST = ("cpu", "cuda", "mps", "xpu")
+
+
 def _full_precision(function: F) -> F:
     """Keep autocast out: certificates need the digits that it would drop."""
 
     @functools.wraps(function)
     def wrapped(signal: Tensor, *args: Any, **kwargs: Any) -> Any:
         device = signal.device.type if isinstance(signal, Tensor) else "cpu"
-        if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+        if device not in _WITH_AUTOCAST or not torch.is_autocast_enabled(device):
             return function(signal, *args, **kwargs)
         with torch.autocast(device, enabled=False):
             return function(signal, *args, **kwargs)

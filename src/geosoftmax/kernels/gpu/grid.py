@@ -38,7 +38,7 @@ def split_grid(
     with on_device(f):
         _split[(found[2].numel(),)](
             f, *found, *matrices, h, w, 0.9 * tol - 2 * slack, slack, max_iter,
-            reference.SPLIT_RELAXATION, H=sides[0], W=sides[1], CHECK=CHECK_EVERY,
+            reference.SPLIT_RELAXATION, 0, H=sides[0], W=sides[1], CHECK=CHECK_EVERY,
             RESIDENT=_fit(sides), num_stages=1, num_warps=warps or WARPS[sides[0] * sides[1]],
         )  # fmt: skip
     return found
@@ -96,7 +96,7 @@ def _step(
 def _split(
     scores, alpha, u_out, lower, upper, iterations,
     vh, vw, kh, kw, fields, penalty,
-    height, width, tol, slack, max_iter, relaxation,
+    height, width, tol, slack, max_iter, relaxation, zero,
     H: tl.constexpr, W: tl.constexpr, CHECK: tl.constexpr, RESIDENT: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
@@ -111,6 +111,8 @@ def _split(
     damping = tl.load(fields + tile)
     s = b * tl.load(fields + H * W + tile)
     rho = tl.load(penalty)
+    # Addresses that seem to change with each turn of a loop (zero is an argument): else the compiler
+    # reads all matrices before it, and keeps them all in shared memory.
     vh_hi, vh_lo, vw_hi, vw_lo = 0, 0, 0, 0
     kh_hi, kh_lo, kw_hi, kw_lo = 0, 0, 0, 0
     if RESIDENT:
@@ -124,27 +126,31 @@ def _split(
     bu, uh, gap = _gap(b, u, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo, H, W, RESIDENT)
     going = gap > tol
     while going:  # cheap products, as long as they help
-        for _ in range(CHECK):
+        for k in range(CHECK):
+            here = k * zero
             s = _step(
-                b, s, rho, relaxation, damping, vh, vh_hi, vh_lo, vw, vw_hi, vw_lo,
+                b, s, rho, relaxation, damping, vh + here, vh_hi, vh_lo, vw + here, vw_hi, vw_lo,
                 H, W, 1, RESIDENT,
             )  # fmt: skip
         done += CHECK
+        here = done * zero
         before = gap
         u = tl.maximum(s, 0.0)
-        bu, uh, gap = _gap(b, u, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo, H, W, RESIDENT)
+        bu, uh, gap = _gap(b, u, kh + here, kh_hi, kh_lo, kw + here, kw_hi, kw_lo, H, W, RESIDENT)
         stalled = (gap > 0.8 * before) & (done >= 4 * CHECK)
         going = (gap > tol) & (done < max_iter) & (not stalled)
     going = (gap > tol) & (done < max_iter)
     while going:
-        for _ in range(CHECK):
+        for k in range(CHECK):
+            here = k * zero
             s = _step(
-                b, s, rho, relaxation, damping, vh, vh_hi, vh_lo, vw, vw_hi, vw_lo,
+                b, s, rho, relaxation, damping, vh + here, vh_hi, vh_lo, vw + here, vw_hi, vw_lo,
                 H, W, 3, RESIDENT,
             )  # fmt: skip
         done += CHECK
+        here = done * zero
         u = tl.maximum(s, 0.0)
-        bu, uh, gap = _gap(b, u, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo, H, W, RESIDENT)
+        bu, uh, gap = _gap(b, u, kh + here, kh_hi, kh_lo, kw + here, kw_hi, kw_lo, H, W, RESIDENT)
         going = (gap > tol) & (done < max_iter)
 
     scale = bu / uh

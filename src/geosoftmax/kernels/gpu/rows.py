@@ -30,7 +30,7 @@ def split_rows(cost: Cost, scores: Tensor, tol: float, max_iter: int) -> tuple[T
     with on_device(f):
         _split_rows[(triton.cdiv(rows, ROWS),)](
             f, *found, inverse, kernel, start, rho,
-            rows, d, 0.9 * tol - 2 * slack, slack, max_iter, reference.SPLIT_RELAXATION,
+            rows, d, 0.9 * tol - 2 * slack, slack, max_iter, reference.SPLIT_RELAXATION, 0,
             M=ROWS, D=side, CHECK=CHECK_EVERY, num_warps=4 if side <= 128 else 8, num_stages=1,
         )  # fmt: skip
     return found
@@ -63,7 +63,7 @@ def _gaps(b, u, kernel, D: tl.constexpr):
 @triton.jit
 def _split_rows(
     scores, alpha, u_out, lower, upper, iterations, inverse, kernel, start, penalty,
-    rows, width, tol, slack, max_iter, relaxation,
+    rows, width, tol, slack, max_iter, relaxation, zero,
     M: tl.constexpr, D: tl.constexpr, CHECK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * M + tl.arange(0, M)
@@ -83,11 +83,11 @@ def _split_rows(
     going = (gap > tol) & real
     done = 0
     while (tl.max(going.to(tl.int32)) > 0) & (done < max_iter):
-        for _ in range(CHECK):
-            x = times(b + rho * tl.abs(s), inverse, 0, 0, D, False, 3, False)
+        for k in range(CHECK):  # zero: as in grid.py
+            x = times(b + rho * tl.abs(s), inverse + k * zero, 0, 0, D, False, 3, False)
             s = tl.where(going[:, None], s + relaxation * (x - tl.maximum(s, 0.0)), s)
         done += CHECK
-        bu, uh, gap = _gaps(b, tl.maximum(s, 0.0), kernel, D)
+        bu, uh, gap = _gaps(b, tl.maximum(s, 0.0), kernel + done * zero, D)
         count = tl.where(going, done, count)
         going = going & (gap > tol)
 
