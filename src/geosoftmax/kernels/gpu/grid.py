@@ -111,8 +111,8 @@ def _split(
     damping = tl.load(fields + tile)
     s = b * tl.load(fields + H * W + tile)
     rho = tl.load(penalty)
-    # Addresses that seem to change with each turn of a loop (zero is an argument): else the compiler
-    # reads all matrices before it, and keeps them all in shared memory.
+    # Addresses seem to change with each turn of a loop (zero is an argument): else the compiler
+    # would read all matrices before it, and keep them all in shared memory.
     vh_hi, vh_lo, vw_hi, vw_lo = 0, 0, 0, 0
     kh_hi, kh_lo, kw_hi, kw_lo = 0, 0, 0, 0
     if RESIDENT:
