@@ -33,6 +33,7 @@ def main() -> None:
         found = importlib.import_module(f"benchmarks.{name}").run(bench)
         report.save(name, found, bench, environment, folder)
         bench.say(f"{name}: {time.perf_counter() - start:.0f} s, {folder / name}.md\n")
+    report.pictures(folder)
     text = report.summary(folder)
     report.write(folder / "README.md", text)
     print(text)

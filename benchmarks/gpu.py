@@ -7,6 +7,7 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +21,8 @@ from geosoftmax import Cost, DenseCost, GridCost, TreeCost, geometric_logistic_l
 from geosoftmax.kernels.reference import certify, obstacle, peaks
 
 GAP = 1e-3
+#: Steps between two looks at the gap, as in the kernels.
+CHECK_EVERY = 5
 BATCH = 512
 #: Input sets that take turns, so that no run finds its own in the cache.
 SETS = 4
@@ -57,7 +60,7 @@ def _solves(bench: Bench, report: Report) -> None:
                     "": field,
                     "ms": milliseconds,
                     "softmax, ms": device_time(lambda x: torch.softmax(x.flatten(1), 1), sets),
-                    "floor, ms": _floor(side, steps) * 1e3,
+                    "floor, ms": floor(side, side, BATCH, steps),
                     "iterations": steps,
                     "most": int(solution.iterations.max()),
                     "worst gap, in float64": gap,
@@ -86,6 +89,7 @@ def _sizes(bench: Bench, report: Report) -> None:
                 "batch": batch,
                 "ms": device_time(functools.partial(solve, cost=cost, tol=GAP), sets),
                 "softmax, ms": device_time(lambda x: torch.softmax(x.flatten(1), 1), sets),
+                "floor, ms": floor(h, w, batch, float(solution.iterations.double().mean())),
                 "iterations": float(solution.iterations.double().mean()),
                 "worst gap, in float64": _true_gap(cost, sets[0], solution.u),
             }
@@ -99,10 +103,42 @@ def _true_gap(cost: Cost, scores: Tensor, u: Tensor) -> float:
     return float((upper - lower).max())
 
 
-def _floor(side: int, steps: float) -> float:
-    """Seconds of the multiplications alone: four products a step, six (three-fold) a look."""
-    products = 4 * steps + 6 * (steps / 5 + 1)
-    return BATCH * products * 2 * side**3 / HALF_RATE
+def floor(height: int, width: int, batch: int, steps: float) -> float:
+    """Milliseconds of the multiplications alone: two pairs of products a step, three a look."""
+    pairs = 2 * steps + 3 * (steps / CHECK_EVERY + 1)
+    operations = pairs * 2 * height * width * (height + width)
+    return batch * operations / HALF_RATE * 1e3
+
+
+def draw(result: dict[str, Any], path: Path) -> None:
+    """Time against size and against batch, with softmax and floor as lines."""
+    import matplotlib.pyplot as plt
+
+    rows = next(s["rows"] for s in result["sections"] if s["title"].startswith("Sizes"))
+    for row in rows:
+        row["sides"] = [int(n) for n in row[""].split("×")]
+    square = sorted(
+        (r for r in rows if r["batch"] == BATCH and r["sides"][0] == r["sides"][1]),
+        key=lambda r: r["sides"],
+    )
+    batches = sorted((r for r in rows if r["sides"] == [28, 28]), key=lambda r: r["batch"])
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
+    for ax, chosen, x, label in (
+        (axes[0], square, [r["sides"][0] for r in square], f"side of the grid (batch {BATCH})"),
+        (axes[1], batches, [r["batch"] for r in batches], "batch (28×28)"),
+    ):
+        least = [floor(*r["sides"], r["batch"], r["iterations"]) for r in chosen]
+        ax.loglog(x, [r["ms"] for r in chosen], "o-", color="C3", label="geometric softmax")
+        ax.loglog(x, [r["softmax, ms"] for r in chosen], "s--", color="C0", label="torch softmax")
+        ax.loglog(x, least, ":", color="0.4", label="floor: its multiplications")
+        ax.set_xticks(x, [str(n) for n in x])
+        ax.minorticks_off()
+        ax.set_xlabel(label)
+    axes[0].set_ylabel("milliseconds")
+    axes[0].legend(frameon=False)
+    figure.suptitle(f"A solve to a gap of {GAP:g} on {result['environment']['gpu']}")
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
 
 
 # ------------------------------------------------------------------ training steps

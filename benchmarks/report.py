@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import importlib.util
 import json
 import os
 import platform
@@ -139,6 +140,15 @@ def markdown(result: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
+def pictures(folder: Path) -> None:
+    """Draw what is easier to look at, where matplotlib is installed."""
+    found = folder / "gpu.json"
+    if found.exists() and importlib.util.find_spec("matplotlib"):
+        from benchmarks import gpu
+
+        gpu.draw(json.loads(found.read_text()), folder / "gpu.png")
+
+
 def summary(folder: Path) -> str:
     """The headline table, from the JSON files in the folder."""
     results = {p.stem: json.loads(p.read_text()) for p in sorted(folder.glob("*.json"))}
@@ -197,12 +207,17 @@ def write(path: Path, text: str) -> None:
 
 
 def environment(rates: Rates) -> dict[str, Any]:
-    """Where, when and of what: read once, before anything is measured."""
+    """Where, when and of what: read once, before anything is measured.
+
+    A copy without its history says in ``GEOSOFTMAX_COMMIT`` which commit it is.
+    """
+    commit = os.environ.get("GEOSOFTMAX_COMMIT", "")
     return {
         "command": shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
-        "commit": _git("rev-parse", "HEAD") or os.environ.get("GEOSOFTMAX_COMMIT", "unknown"),
-        "dirty": bool(_git("status", "--porcelain", "--", ".", ":!benchmarks/results")),
+        "commit": commit or _git("rev-parse", "HEAD"),
+        "dirty": not commit
+        and bool(_git("status", "--porcelain", "--", ".", ":!benchmarks/results")),
         "cpu": _cpu(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "",
         "cores": os.cpu_count(),

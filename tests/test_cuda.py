@@ -83,7 +83,7 @@ FUSED = {
     "plane": GridCost((28, 28)) / 2,
     "large plane": GridCost((70, 90)) / 2,
     "small": LineCost(9, p=2) / 2,
-    "250 classes": DenseCost(LineCost(250, p=1.5).matrix() / 50),
+    "120 classes": DenseCost(LineCost(120, p=1.5).matrix() / 20),
     "line": LineCost(300),
 }
 

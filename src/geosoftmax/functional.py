@@ -585,12 +585,12 @@ def _fit_on_gpu(
     alpha = target.alpha
     if alpha is None or not scores.is_cuda or alpha.dtype != torch.float32:
         return None
+    if not _autograd.is_everyday(scores, alpha, cost.parameter):
+        return None
     fit = whole_fit(cost, scores.device)
-    if fit is None or not _autograd.is_everyday(scores, alpha, cost.parameter):
+    if fit is None or scores.dtype == torch.float64:
         return None
     f, found, u, lower = _minimise(scores, cost, tol, max_iter, method, distribution=False)
-    if f.dtype != torch.float32:
-        return None
     loss, slope = fit(cost, alpha, f.detach(), found, lower)
     return _autograd.loss(f, u, found, alpha, loss, slope, cost)
 

@@ -33,7 +33,7 @@ __all__ = [
 #: Longest side of a grid that fits into the registers of one program.
 LONGEST_SIDE = 128
 #: Outputs of a cost of which the matrix fits into shared memory.
-LARGEST_MATRIX = 256
+LARGEST_MATRIX = 128
 #: Outputs of a line that fit into registers.
 LONGEST_LINE = 8192
 
