@@ -23,7 +23,7 @@ STEPS = 24
 WARPS = {256: 1, 512: 1, 1024: 2, 2048: 4, 4096: 4, 8192: 8, 16384: 8}
 
 
-def sinkhorn_grid(cost: Cost, alpha: Tensor) -> Tensor:
+def sinkhorn_grid(cost: Cost, alpha: Tensor, warps: int | None = None) -> Tensor:
     """Return ``v`` in float32 for distributions over a grid of two dimensions."""
     assert isinstance(cost, GridCost)
     h, w = cost.shape
@@ -35,7 +35,7 @@ def sinkhorn_grid(cost: Cost, alpha: Tensor) -> Tensor:
         _sinkhorn[(a.numel() // (h * w),)](
             a, v, *kernels, h, w, float(h * w), math.sqrt(h * w),
             H=sides[0], W=sides[1], STEPS=STEPS,
-            num_warps=WARPS[sides[0] * sides[1]], num_stages=1,
+            num_warps=warps or WARPS[sides[0] * sides[1]], num_stages=1,
         )  # fmt: skip
     return v
 
