@@ -18,6 +18,7 @@ from geosoftmax import (
     solve,
     solvers,
 )
+from geosoftmax.solvers.solution import has_converged
 from tests import generators
 from tests.contracts.solver import Interruptible, RowsAreIndependent, SolverContract, same_bits
 from tests.generators import DRAWING_COST, oracle, randn, total_variation
@@ -226,11 +227,16 @@ def test_brackets_of_large_scores_are_true_to_the_last_bit():
 
 
 def test_a_gap_that_is_not_a_number_is_not_taken_for_converged():
-    from geosoftmax._ops import _warn_if_not_converged
+    lower, upper = torch.tensor([[0.0, 0.0], [0.0, torch.nan]]).double()
+    assert has_converged(lower, upper, 1e-6).tolist() == [True, False]
 
-    gap = torch.tensor([0.0, torch.nan])
-    with pytest.warns(ConvergenceWarning, match="1 of 2 rows"):
-        _warn_if_not_converged(gap, 1e-6, "lbfgs", torch.tensor([1, 1]))
+
+@pytest.mark.parametrize("cost", [LineCost(5), LineCost(5, p=2), ZeroOneCost(5)], ids=repr)
+@pytest.mark.parametrize("size", [1e4, 1e8, 1e12])
+def test_huge_scores_are_solved_without_a_warning(cost, size):
+    solution = solve(size + torch.arange(10.0).double().reshape(2, 5), cost)
+    assert solution.converged.all()
+    assert (solution.lower <= solution.upper).all()
 
 
 def test_lbfgs_honours_masks_and_says_when_it_did_not_converge():

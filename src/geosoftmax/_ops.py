@@ -28,6 +28,7 @@ from geosoftmax.costs.base import Cost
 from geosoftmax.kernels import twin, whole_sinkhorn, whole_solve
 from geosoftmax.kernels.reference import certificate_dtype
 from geosoftmax.solvers.sinkhorn import sinkhorn as solve_sinkhorn
+from geosoftmax.solvers.solution import has_converged
 
 #: Residual of log(v · Kv / α) that counts as solved, and what is aimed at.
 SINKHORN_ACCEPTED = 1e-9
@@ -69,7 +70,9 @@ def _solve(
     gap = upper - lower
     if not float(gap.max()) <= tol:
         check_peaks(twin("peaks", cost, scores.device)(cost, scores))
-        _warn_if_not_converged(gap, tol, method, iterations)
+        late = ~has_converged(lower, upper, tol)
+        if bool(late.any()):
+            _warn_of_late_rows(gap, int(late.sum()), tol, method, iterations)
     return answer
 
 
@@ -222,8 +225,7 @@ def _per_row(cost: Cost, batch: torch.Size) -> Cost:
     return cost.with_parameter(C.expand(*batch, d, d).reshape(-1, d, d))
 
 
-def _warn_if_not_converged(gap: Tensor, tol: float, method: str, iterations: Tensor) -> None:
-    late = int((~(gap <= tol)).sum())
+def _warn_of_late_rows(gap: Tensor, late: int, tol: float, method: str, iterations: Tensor) -> None:
     iterative = method in ("splitting", "accelerated", "lbfgs")
     advice = "raise max_iter, or ask for a larger tol" if iterative else "ask for a larger tol"
     warnings.warn(

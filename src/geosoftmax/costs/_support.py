@@ -16,6 +16,9 @@ from torch import Tensor
 LARGEST_FACTOR = 2048
 #: Largest number of matrix entries that are gathered at once.
 ENTRIES_AT_ONCE = 1 << 24
+#: Bytes of a temporary that the allocator takes from the system, and gives back, at once; many
+#: smaller ones would leave holes between the results.
+LARGE_BLOCK = 48 << 20
 
 
 def gathered_solve(

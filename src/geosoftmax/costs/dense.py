@@ -14,13 +14,11 @@ from geosoftmax._validation import (
     check_multiplier,
     check_power,
 )
-from geosoftmax.costs._support import gathered_solve, spd_solve
+from geosoftmax.costs._support import LARGE_BLOCK, gathered_solve, spd_solve
 from geosoftmax.costs.base import Cost
 
 #: Up to this many outputs, supports are masked rather than gathered.
 SMALL = 64
-#: Entries of the largest temporary in a stable product.
-ENTRIES_AT_ONCE = 1 << 22
 
 
 class Repair(NamedTuple):
@@ -182,7 +180,7 @@ class DenseCost(Cost):
 
     def log_matvec(self, g: Tensor) -> Tensor:
         C = self.C.to(g.dtype)
-        rows = max(1, ENTRIES_AT_ONCE // max(1, g.numel()))
+        rows = max(1, LARGE_BLOCK // max(1, g.numel() * g.element_size()))
         parts = [
             torch.logsumexp(g[..., None, :] - C[..., i : i + rows, :] / 2, -1)
             for i in range(0, self.shape[0], rows)

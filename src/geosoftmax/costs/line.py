@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from geosoftmax._validation import as_float_tensor, check_count, check_positions, check_power
-from geosoftmax.costs._support import gathered_solve
+from geosoftmax.costs._support import LARGE_BLOCK, gathered_solve
 from geosoftmax.costs.base import ScaledCost, unit_scale
 
 #: Up to this many classes a product with K is one small matrix product.
@@ -98,7 +98,7 @@ class LineCost(ScaledCost):
         if self.p == 1:
             return _log_exponential_sums(g, self._half_distances(g.dtype))
         d = self.shape[0]
-        rows = max(1, ENTRIES_AT_ONCE // max(1, g.numel()))
+        rows = max(1, LARGE_BLOCK // max(1, g.numel() * g.element_size()))
         parts = []
         for i in range(0, d, rows):
             half = self._half_cost(slice(i, i + rows), slice(0, d)).to(g.dtype)

@@ -12,6 +12,11 @@ class ConvergenceWarning(UserWarning):
     """Some rows were not solved to the tolerance that was asked for."""
 
 
+def has_converged(lower: Tensor, upper: Tensor, tol: float) -> Tensor:
+    """Whether ``upper - lower ≤ tol``, but for what adding the largest score to both rounded."""
+    return upper - lower <= tol + 8 * torch.finfo(upper.dtype).eps * upper.abs()
+
+
 @dataclasses.dataclass(frozen=True)
 class Solution:
     """The answer of a solve, with its certificate.
@@ -50,8 +55,7 @@ class Solution:
     @property
     def converged(self) -> Tensor:
         """Whether ``gap ≤ tol``, up to the rounding of the bounds themselves; of shape batch."""
-        rounding = 4 * torch.finfo(self.upper.dtype).eps * self.upper.abs()
-        return self.gap <= self.tol + rounding
+        return has_converged(self.lower, self.upper, self.tol)
 
     def __repr__(self) -> str:
         rows = self.lower.numel()
