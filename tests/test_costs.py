@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from geosoftmax import DenseCost, GridCost, LineCost, TreeCost, ZeroOneCost, solve
+from geosoftmax import (
+    DenseCost,
+    GridCost,
+    LineCost,
+    TreeCost,
+    ZeroOneCost,
+    geometric_logsumexp,
+    sinkhorn_potential,
+    solve,
+)
 from tests.conftest import assert_close
 from tests.contracts.cost import CostContract
 from tests.generators import randn
@@ -221,3 +230,12 @@ def test_a_deep_tree_is_a_line():
     assert len(chain.levels) == n + 1
     scores = randn(1, n)
     assert_close(solve(scores, chain).alpha, solve(scores, LineCost(n)).alpha, atol=1e-9)
+
+
+@pytest.mark.parametrize("make", [DenseCost.from_points, LineCost], ids=["points", "line"])
+def test_single_precision_geometry_is_used_with_all_digits(make):
+    places = torch.linspace(0, 30, 20) + torch.rand(20)
+    cost = make(places, p=2)
+    alpha = torch.softmax(torch.randn(4, 20, dtype=torch.float64), -1)
+    potential = sinkhorn_potential(alpha, cost)
+    assert geometric_logsumexp(potential, cost).abs().max() <= 1e-12  # Ω*(∇Ω(α)) = 0

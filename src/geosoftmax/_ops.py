@@ -72,7 +72,7 @@ def _solve(
         check_peaks(twin("peaks", cost, scores.device)(cost, scores))
         late = ~has_converged(lower, upper, tol)
         if bool(late.any()):
-            _warn_of_late_rows(gap, int(late.sum()), tol, method, iterations)
+            _warn_of_late_rows(gap, int(late.sum()), tol, max_iter, method, iterations)
     return answer
 
 
@@ -225,12 +225,15 @@ def _per_row(cost: Cost, batch: torch.Size) -> Cost:
     return cost.with_parameter(C.expand(*batch, d, d).reshape(-1, d, d))
 
 
-def _warn_of_late_rows(gap: Tensor, late: int, tol: float, method: str, iterations: Tensor) -> None:
-    iterative = method in ("splitting", "accelerated", "lbfgs")
-    advice = "raise max_iter, or ask for a larger tol" if iterative else "ask for a larger tol"
+def _warn_of_late_rows(
+    gap: Tensor, late: int, tol: float, max_iter: int, method: str, iterations: Tensor
+) -> None:
+    stopped = int(iterations.max())
+    limited = stopped >= max_iter and method in ("splitting", "accelerated", "lbfgs")
+    advice = "raise max_iter, or ask for a larger tol" if limited else "ask for a larger tol"
     warnings.warn(
         f"{late} of {gap.numel()} rows did not reach tol={tol:g}: the worst certified gap is "
-        f"{float(gap.max()):.1e} after {int(iterations.max())} iterations of {method!r}. "
+        f"{float(gap.max()):.1e} after {stopped} iterations of {method!r}. "
         f"The bracket is still true; {advice}.",
         solvers.ConvergenceWarning,
         stacklevel=2,

@@ -202,8 +202,8 @@ def solve(
     scores : Tensor, shape (*batch, *cost.shape)
     cost : Cost
     tol : float, optional
-        The certified gap ``upper - lower`` to reach. Exact methods do not need it. By default 1e-9
-        in float64 and 1e-6 in float32.
+        The certified gap ``upper - lower`` to reach, but for the rounding of huge scores. Exact
+        methods do not need it. By default 1e-9 in float64 and 1e-6 in float32.
     max_iter : int, optional
         The most iterations of an iterative method (5000).
     method : str

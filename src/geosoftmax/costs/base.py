@@ -186,6 +186,14 @@ class ScaledCost(Cost):
         return "" if value == 1.0 else f" * {value:g}"
 
 
+def wide(tensor: Tensor) -> Tensor:
+    """Return a tensor in float64, where the device has it: kernels are made with all digits.
+
+    In float32 two roundings of one kernel would differ, and nearly singular ones lose their sign.
+    """
+    return tensor if tensor.device.type == "mps" else tensor.to(torch.float64)
+
+
 def unit_scale(device: torch.device | None = None) -> Tensor:
     """Return the scale of a cost that nobody multiplied."""
     return torch.ones((), dtype=torch.float64, device=device)

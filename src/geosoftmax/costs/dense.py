@@ -15,7 +15,7 @@ from geosoftmax._validation import (
     check_power,
 )
 from geosoftmax.costs._support import LARGE_BLOCK, gathered_solve, spd_solve
-from geosoftmax.costs.base import Cost
+from geosoftmax.costs.base import Cost, wide
 
 #: Up to this many outputs, supports are masked rather than gathered.
 SMALL = 64
@@ -71,7 +71,7 @@ class DenseCost(Cost):
                 [3., 2., 0.]], dtype=torch.float64)
         """
         p = check_power(p)
-        X = as_float_tensor("points", X)
+        X = wide(as_float_tensor("points", X))
         if X.dim() == 1:
             X = X[:, None]
         if X.dim() != 2:
@@ -88,7 +88,7 @@ class DenseCost(Cost):
 
         Differentiable with respect to the embeddings.
         """
-        E = as_float_tensor("embeddings", E)
+        E = wide(as_float_tensor("embeddings", E))
         if E.dim() != 2:
             raise ValueError(f"embeddings must have shape (d, n); got {tuple(E.shape)}.")
         length = E.norm(dim=-1, keepdim=True)
@@ -170,7 +170,7 @@ class DenseCost(Cost):
 
     def kernel(self) -> Tensor:
         """``K = exp(-C/2)``."""
-        return self._once("kernel", lambda: torch.exp(-self.C / 2))
+        return self._once("kernel", lambda: torch.exp(-wide(self.C) / 2))
 
     def matvec(self, u: Tensor) -> Tensor:
         K = self.kernel().to(u.dtype)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from geosoftmax._validation import as_float_tensor, check_count, check_positions, check_power
 from geosoftmax.costs._support import LARGE_BLOCK, gathered_solve
-from geosoftmax.costs.base import ScaledCost, unit_scale
+from geosoftmax.costs.base import ScaledCost, unit_scale, wide
 
 #: Up to this many classes a product with K is one small matrix product.
 DENSE_LIMIT = 1024
@@ -108,29 +108,30 @@ class LineCost(ScaledCost):
     def solve(self, rhs: Tensor, support: Tensor) -> Tensor:
         if self.p == 1:
             return _tridiagonal_solve(rhs, support, self._half_distances(rhs.dtype))
-        d = self.shape[0]
+        d, places = self.shape[0], wide(self.positions)
 
         def entries(_rows: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            gap = (self.positions[i] - self.positions[j]).abs()
+            gap = (places[i] - places[j]).abs()
             return torch.exp(-self.scale / 2 * gap**self.p)
 
         flat = gathered_solve(entries, self.matvec, rhs.reshape(-1, d), support.reshape(-1, d))
         return flat.reshape(rhs.shape)
 
     def matrix(self) -> Tensor:
-        gap = (self.positions[:, None] - self.positions[None, :]).abs()
-        return self.scale * gap**self.p
+        x = wide(self.positions)
+        return self.scale * (x[:, None] - x[None, :]).abs() ** self.p
 
     # ------------------------------------------------------------------
 
     def _half_distances(self, dtype: torch.dtype) -> Tensor:
         """``c x / 2``, from which decays are ``exp`` of differences (p = 1)."""
-        start = self.positions - self.positions[0]
+        x = wide(self.positions)
+        start = x - x[0]
         return (self.scale / 2 * start).to(dtype)
 
     def _half_cost(self, rows: slice, columns: slice) -> Tensor:
-        gap = (self.positions[rows, None] - self.positions[None, columns]).abs()
-        return self.scale / 2 * gap**self.p
+        x = wide(self.positions)
+        return self.scale / 2 * (x[rows, None] - x[None, columns]).abs() ** self.p
 
     def _block(self, rows: slice, columns: slice) -> Tensor:
         return torch.exp(-self._half_cost(rows, columns))
