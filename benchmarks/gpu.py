@@ -18,11 +18,9 @@ from benchmarks.grid import _fields, load_drawings
 from benchmarks.harness import Bench
 from benchmarks.report import Report, Section, Target
 from geosoftmax import Cost, DenseCost, GridCost, TreeCost, geometric_logistic_loss, solve
-from geosoftmax.kernels.reference import certify, obstacle, peaks
+from geosoftmax.kernels.reference import SPLIT_CHECK_EVERY, certify, obstacle, peaks
 
 GAP = 1e-3
-#: Steps between two looks at the gap, as in the kernels.
-CHECK_EVERY = 5
 BATCH = 512
 #: Input sets that take turns, so that no run finds its own in the cache.
 SETS = 4
@@ -105,7 +103,7 @@ def _true_gap(cost: Cost, scores: Tensor, u: Tensor) -> float:
 
 def floor(height: int, width: int, batch: int, steps: float) -> float:
     """Milliseconds of the multiplications alone: two pairs of products a step, three a look."""
-    pairs = 2 * steps + 3 * (steps / CHECK_EVERY + 1)
+    pairs = 2 * steps + 3 * (steps / SPLIT_CHECK_EVERY + 1)
     operations = pairs * 2 * height * width * (height + width)
     return batch * operations / HALF_RATE * 1e3
 

@@ -1,4 +1,4 @@
-"""What the Triton kernels must do; run by test_triton.py on CPUs and by test_cuda.py on GPUs."""
+"""What the Triton kernels must do; run by test_triton.py on CPUs, by name on GPUs."""
 
 import pytest
 import torch

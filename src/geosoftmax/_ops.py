@@ -10,7 +10,6 @@ values, and warn when a tolerance was not reached. A cost travels as text and te
 from __future__ import annotations
 
 import dataclasses
-import functools
 import warnings
 from typing import Any
 
@@ -23,6 +22,7 @@ from geosoftmax._validation import (
     check_init_values,
     check_peaks,
     is_concrete,
+    is_readable,
 )
 from geosoftmax.costs.base import Cost
 from geosoftmax.kernels import twin, whole_sinkhorn, whole_solve
@@ -61,7 +61,7 @@ def _solve(
         whole = whole_solve(method, cost, scores.device, scores.dtype, tol)
     if whole is not None:
         answer = whole(cost, scores, tol, max_iter)
-        if scores.is_cuda:
+        if not is_readable(scores):
             return answer  # nobody waits for it: the gap says later whether it was reached
     else:
         options = solvers.Options(tol=tol, max_iter=max_iter, dtype=scores.dtype, init=init)
@@ -110,7 +110,7 @@ def _usable_start(init: Tensor, b: Tensor) -> Tensor:
     return init
 
 
-@functools.partial(torch.library.custom_op, "geosoftmax::solve", mutates_args=())
+@torch.library.custom_op("geosoftmax::solve", mutates_args=())
 def _solve_op(
     scores: Tensor,
     cost_tensors: list[Tensor],
@@ -155,7 +155,7 @@ def _support_solve(rhs: Tensor, support: Tensor, cost: Cost) -> Tensor:
     return x.to(rhs.dtype).contiguous()
 
 
-@functools.partial(torch.library.custom_op, "geosoftmax::support_solve", mutates_args=())
+@torch.library.custom_op("geosoftmax::support_solve", mutates_args=())
 def _support_solve_op(
     rhs: Tensor, support: Tensor, cost_tensors: list[Tensor], cost_spec: str
 ) -> Tensor:
@@ -198,7 +198,7 @@ def _sinkhorn(alpha: Tensor, cost: Cost, name: str, sum_tolerance: float, single
     return solved.v.to(alpha.dtype).reshape(alpha.shape)
 
 
-@functools.partial(torch.library.custom_op, "geosoftmax::sinkhorn", mutates_args=())
+@torch.library.custom_op("geosoftmax::sinkhorn", mutates_args=())
 def _sinkhorn_op(
     alpha: Tensor,
     cost_tensors: list[Tensor],

@@ -306,9 +306,9 @@ def geometric_logistic_loss(
     wanted = read_target(
         target, scores, cost, ignore_index=ignore_index, label_smoothing=label_smoothing
     )
-    fitted = _fit_on_gpu(scores, wanted, cost, tol, max_iter, method)
-    if fitted is not None:
-        return reduce_loss(fitted, wanted, weight, cost, reduction).to(scores.dtype)
+    fused = _fused_loss(scores, wanted, cost, tol, max_iter, method)
+    if fused is not None:
+        return reduce_loss(fused, wanted, weight, cost, reduction).to(scores.dtype)
     f = _computed(scores)
     lowest = torch.finfo(f.dtype).min  # rows that are all -inf are refused below, not turned to NaN
     f = f - f.detach().amax(_autograd.signal_dims(cost), keepdim=True).clamp_min(lowest)
@@ -578,20 +578,19 @@ def _scaled(
     return alpha, v
 
 
-def _fit_on_gpu(
+def _fused_loss(
     scores: Tensor, target: Target, cost: Cost, tol: float | None, max_iter: int | None, method: str
 ) -> Tensor | None:
     """Return the loss of each sample from two kernels and little else, where there are such."""
     alpha = target.alpha
-    if alpha is None or not scores.is_cuda or alpha.dtype != torch.float32:
+    if alpha is None or not _autograd.is_everyday(scores, alpha, cost.parameter):
         return None
-    if not _autograd.is_everyday(scores, alpha, cost.parameter):
+    f = _computed(scores)
+    fit = whole_fit(cost, f.device, torch.promote_types(f.dtype, alpha.dtype))
+    if fit is None:
         return None
-    fit = whole_fit(cost, scores.device)
-    if fit is None or scores.dtype == torch.float64:
-        return None
-    f, found, u, lower = _minimise(scores, cost, tol, max_iter, method, distribution=False)
-    loss, slope = fit(cost, alpha, f.detach(), found, lower)
+    _, found, u, lower = _minimise(f, cost, tol, max_iter, method, distribution=False)
+    loss, slope = fit(cost, alpha.to(f.dtype), f.detach(), found, lower)
     return _autograd.loss(f, u, found, alpha, loss, slope, cost)
 
 

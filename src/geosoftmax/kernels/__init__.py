@@ -51,9 +51,12 @@ def twin(operation: str, cost: Cost, device: torch.device) -> Callable[..., Any]
     return getattr(reference, operation)
 
 
-def whole_fit(cost: Cost, device: torch.device) -> Callable[..., Any] | None:
-    """Return a kernel ``(cost, target, scores, alpha, value) -> loss, slope``, if there is one."""
-    if device.type == "cuda" and triton_installed():
+def whole_fit(cost: Cost, device: torch.device, dtype: torch.dtype) -> Callable[..., Any] | None:
+    """Return a kernel ``(cost, target, scores, alpha, value) -> loss, slope``, if there is one.
+
+    `dtype` is that of the scores and of the target.
+    """
+    if device.type == "cuda" and dtype == torch.float32 and triton_installed():
         from geosoftmax.kernels import gpu
 
         return gpu.fit if gpu.is_plane(cost) else None

@@ -28,7 +28,7 @@ SPLIT_PENALTY = 0.45
 SPLIT_RELAXATION = 1.6
 #: Outputs up to which the kernel of any cost is diagonalised for splitting.
 SMALL_MATRIX = 1024
-#: Smallest gap that iterations in float32 reach, whatever the cost.
+#: Smallest gap that iterations in float32 reach, whatever the cost. Below it, solves are polished.
 SINGLE_PRECISION_GAP = 1e-4
 #: A point joins the support when its relative violation exceeds this fraction of the tolerance.
 ADD_ABOVE = 0.1
@@ -289,7 +289,7 @@ def spectrum(cost: Cost) -> tuple[list[Tensor], list[Tensor], Tensor]:
 
     def build() -> tuple[list[Tensor], list[Tensor], Tensor]:
         parts = cost.axes if isinstance(cost, GridCost) else [cost]
-        kernels = [torch.exp(-part.matrix().detach().to(torch.float64) / 2) for part in parts]
+        kernels = [dense_kernel(part) for part in parts]
         values, bases = torch.ones((), dtype=torch.float64, device=cost.device), []
         for K in kernels:
             one, vectors = torch.linalg.eigh(K)
@@ -298,6 +298,11 @@ def spectrum(cost: Cost) -> tuple[list[Tensor], list[Tensor], Tensor]:
         return kernels, bases, values
 
     return cost._once("spectrum", build)
+
+
+def dense_kernel(cost: Cost) -> Tensor:
+    """Return ``K = exp(-C/2)`` of any cost as a matrix, in float64."""
+    return torch.exp(-cost.matrix().detach().to(torch.float64) / 2)
 
 
 def split_penalty(eigenvalues: Tensor) -> Tensor:

@@ -8,12 +8,10 @@ from torch import Tensor
 from geosoftmax.costs._support import LARGEST_FACTOR
 from geosoftmax.costs.base import Cost
 from geosoftmax.kernels import reference, twin
-from geosoftmax.kernels.reference import Rows
+from geosoftmax.kernels.reference import SINGLE_PRECISION_GAP, Rows
 from geosoftmax.solvers.solution import Options
 
-#: Gaps from here on are reached by gradient steps alone.
-LOOSE = 1e-4
-#: Gradient steps before the first polish, and exchanges in a polish.
+#: Iterations before the first polish, and exchanges in a polish.
 BEFORE_POLISH = 300
 EXCHANGES = 60
 #: Largest cost whose matrix is made for rows that nothing else solves.
@@ -26,16 +24,17 @@ def accelerated(cost: Cost, b: Tensor, options: Options) -> Rows:
 
 
 def splitting(cost: Cost, b: Tensor, options: Options) -> Rows:
-    """Grids: operator splitting in the eigenbasis of ``K``."""
+    """Grids, and small costs: operator splitting in the eigenbasis of ``K``."""
     return _iterate_and_polish("split", cost, b, options)
 
 
 def _iterate_and_polish(iterate: str, cost: Cost, b: Tensor, options: Options) -> Rows:
     """Iterate in the dtype of the scores; what is left is finished in float64."""
-    loose = options.tol >= LOOSE
+    loose = options.tol >= SINGLE_PRECISION_GAP
     steps = options.max_iter if loose else min(BEFORE_POLISH, options.max_iter)
     step = twin(iterate, cost, b.device)
-    rows = step(cost, b, options.init, max(options.tol, LOOSE), steps, options.dtype)
+    first = max(options.tol, SINGLE_PRECISION_GAP)
+    rows = step(cost, b, options.init, first, steps, options.dtype)
     for _ in range(3):
         pending = ((rows.upper - rows.lower) > options.tol).nonzero()[:, 0]
         left = options.max_iter - int(rows.iterations.max())

@@ -26,7 +26,7 @@ from geosoftmax.kernels.cpu.runtime import (
     new_outputs,
     spread,
 )
-from geosoftmax.kernels.reference import Rows, rounding_allowance
+from geosoftmax.kernels.reference import Rows, dense_kernel, rounding_allowance
 
 #: Rounds that rows make together; most need one or two.
 ROUNDS = 4
@@ -73,7 +73,7 @@ def kernels(cost: Cost) -> np.ndarray:
     """Return the dense kernel of the cost, one or one per row, in float64."""
 
     def build() -> np.ndarray:
-        K = torch.exp(-cost.matrix().detach().to(torch.float64) / 2)
+        K = dense_kernel(cost)
         return K.reshape(-1, *K.shape[-2:]).contiguous().numpy()
 
     return cost._once("kernels64", build)

@@ -14,10 +14,11 @@ import torch
 from geosoftmax.costs import GridCost
 from geosoftmax.costs.base import Cost
 from geosoftmax.kernels import reference
+from geosoftmax.kernels.gpu.fit import fit
 from geosoftmax.kernels.gpu.grid import split_grid
 from geosoftmax.kernels.gpu.line import prune_line
 from geosoftmax.kernels.gpu.rows import split_rows
-from geosoftmax.kernels.gpu.sinkhorn import fit, sinkhorn_grid, sinkhorn_rows
+from geosoftmax.kernels.gpu.sinkhorn import sinkhorn_grid, sinkhorn_rows
 
 __all__ = [
     "fit",

@@ -55,7 +55,7 @@ def _then(decay_a, sum_a, decay_b, sum_b):
 
 
 @triton.jit
-def _neighbour(at, b, x, here, width):
+def _neighbour(at, b, x, width):
     """Return E, D and b towards the neighbours at these positions."""
     real = (at >= 0) & (at < width)
     index = tl.where(real, at, 0)
@@ -85,8 +85,8 @@ def _prune(scores, alpha, u_out, lower, upper, iterations, places, width, slack,
         right = tl.associative_scan(tl.where(keep, here, D), 0, _smaller, reverse=True)
         left = tl.where(here > 0, tl.gather(left, before_here, 0), -1)
         right = tl.where(here < D - 1, tl.gather(right, after_here, 0), D)
-        ea, da, ra = _neighbour(left, b, x, here, width)
-        ez, dz, rz = _neighbour(right, b, x, here, width)
+        ea, da, ra = _neighbour(left, b, x, width)
+        ez, dz, rz = _neighbour(right, b, x, width)
         u = (b * (da + ea * ea * dz) - ra * ea * dz - rz * ez * da) / (da * dz)
         u = tl.where(keep, u, 0.0)
         still = keep & (u > 0)

@@ -31,7 +31,7 @@ def split_rows(cost: Cost, scores: Tensor, tol: float, max_iter: int) -> tuple[T
         _split_rows[(triton.cdiv(rows, ROWS),)](
             f, *found, inverse, kernel, start, rho,
             rows, d, 0.9 * tol - 2 * slack, slack, max_iter, reference.SPLIT_RELAXATION, 0,
-            M=ROWS, D=side, CHECK=CHECK_EVERY, num_warps=4 if side <= 128 else 8, num_stages=1,
+            M=ROWS, D=side, CHECK=CHECK_EVERY, num_warps=4, num_stages=1,
         )  # fmt: skip
     return found
 

@@ -16,6 +16,7 @@ from geosoftmax.costs import GridCost
 from geosoftmax.costs.base import Cost
 from geosoftmax.kernels.gpu.halves import both, halves, times
 from geosoftmax.kernels.gpu.tiles import ROWS, on_device, padded
+from geosoftmax.kernels.reference import dense_kernel
 
 #: Halvings of the error: to the digits of float32.
 STEPS = 24
@@ -30,7 +31,7 @@ def sinkhorn_grid(cost: Cost, alpha: Tensor, warps: int | None = None) -> Tensor
     sides = padded(h), padded(w)
     a = alpha.to(torch.float32).contiguous()
     v = torch.empty_like(a)
-    kernels = cost._once("sinkhorn_matrices", lambda: _matrices(cost, sides))
+    kernels = axis_kernels(cost, sides)
     with on_device(a):
         _sinkhorn[(a.numel() // (h * w),)](
             a, v, *kernels, h, w, float(h * w), math.sqrt(h * w),
@@ -40,31 +41,14 @@ def sinkhorn_grid(cost: Cost, alpha: Tensor, warps: int | None = None) -> Tensor
     return v
 
 
-def _matrices(cost: GridCost, sides: tuple[int, int]) -> tuple[Tensor, ...]:
-    kernels = (torch.exp(-line.matrix().detach().to(torch.float64) / 2) for line in cost.axes)
-    return tuple(halves(m, side) for m, side in zip(kernels, sides, strict=True))
+def axis_kernels(cost: GridCost, sides: tuple[int, int]) -> tuple[Tensor, ...]:
+    """Return the kernel of each axis, in halves."""
 
+    def build() -> tuple[Tensor, ...]:
+        parts = zip(cost.axes, sides, strict=True)
+        return tuple(halves(dense_kernel(line), side) for line, side in parts)
 
-def fit(
-    cost: Cost, target: Tensor, scores: Tensor, alpha: Tensor, value: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return the loss of each sample and its slope in the scores, from what a solve found.
-
-    ``Σα Ω*(f) + Ω(α) - ⟨α,f⟩``, at least 0, and ``Σα · softmax - α``.
-    """
-    assert isinstance(cost, GridCost)
-    h, w = cost.shape
-    sides = padded(h), padded(w)
-    target, f = target.contiguous(), scores.contiguous()
-    loss, slope = f.new_empty(value.shape), torch.empty_like(f)
-    kernels = cost._once("sinkhorn_matrices", lambda: _matrices(cost, sides))
-    with on_device(f):
-        _fit[(value.numel(),)](
-            target, f, alpha, value, loss, slope, *kernels, h, w, float(h * w), math.log(h * w),
-            H=sides[0], W=sides[1], STEPS=STEPS,
-            num_warps=WARPS[sides[0] * sides[1]], num_stages=1,
-        )  # fmt: skip
-    return loss, slope
+    return cost._once("axis_kernels", build)
 
 
 def sinkhorn_rows(cost: Cost, alpha: Tensor) -> Tensor:
@@ -75,14 +59,11 @@ def sinkhorn_rows(cost: Cost, alpha: Tensor) -> Tensor:
     v = torch.empty_like(a)
     rows = a.numel() // d
 
-    def build() -> Tensor:
-        return halves(torch.exp(-cost.matrix().detach().to(torch.float64) / 2), side)
-
-    kernel = cost._once("sinkhorn_rows", build)
+    kernel = cost._once("row_kernel", lambda: halves(dense_kernel(cost), side))
     with on_device(a):
         _sinkhorn_rows[(triton.cdiv(rows, ROWS),)](
             a, v, kernel, rows, d, float(d), math.sqrt(d), M=ROWS, D=side, STEPS=STEPS,
-            num_warps=4 if side <= 128 else 8, num_stages=1,
+            num_warps=4, num_stages=1,
         )  # fmt: skip
     return v
 
@@ -114,7 +95,7 @@ def _sinkhorn_rows(
 
 
 @triton.jit
-def _scaling(a, kh, kw, H: tl.constexpr, W: tl.constexpr, STEPS: tl.constexpr):
+def scaling(a, kh, kw, H: tl.constexpr, W: tl.constexpr, STEPS: tl.constexpr):
     """Return ``v`` with ``v · Kv = a``."""
     h = both(a, kh, 0, 0, kw, 0, 0, H, W, False, 3, False)
     v = tl.where(a > 0, a / tl.sqrt(tl.maximum(h, a)), 0.0)
@@ -136,30 +117,5 @@ def _sinkhorn(
     inside = (i < height) & (j < width)
     place = row * height * width + i * width + j
     a = tl.load(alpha + place, mask=inside, other=0.0) * size  # about 1: inside half precision
-    v = _scaling(a, kh, kw, H, W, STEPS)
+    v = scaling(a, kh, kw, H, W, STEPS)
     tl.store(v_out + place, v / root, mask=inside)
-
-
-@triton.jit
-def _fit(
-    target, scores, alpha, value, loss_out, slope_out, kh, kw, height, width, size, log_size,
-    H: tl.constexpr, W: tl.constexpr, STEPS: tl.constexpr,
-):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
-    i = tl.arange(0, H)[:, None]
-    j = tl.arange(0, W)[None, :]
-    inside = (i < height) & (j < width)
-    place = row * height * width + i * width + j
-    a = tl.load(target + place, mask=inside, other=0.0)
-    f = tl.load(scores + place, mask=inside, other=float("-inf"))
-    peak = tl.max(f)
-    scaled = a * size
-    v = _scaling(scaled, kh, kw, H, W, STEPS)
-    potential = 2 * tl.log(tl.where(a > 0, scaled / v, 1.0)) - log_size  # Kv = α / v
-    mass = tl.sum(a)
-    terms = tl.sum(tl.where(a > 0, a * (potential - (f - peak)), 0.0)) - mass + 1.0
-    conjugate = (tl.load(value + row) - peak.to(tl.float64)).to(tl.float32)
-    loss = mass * conjugate + terms
-    tl.store(loss_out + row, tl.where(loss < 0.0, 0.0, loss))
-    slope = mass * tl.load(alpha + place, mask=inside, other=0.0) - a
-    tl.store(slope_out + place, slope, mask=inside)

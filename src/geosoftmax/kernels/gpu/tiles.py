@@ -7,8 +7,10 @@ import contextlib
 import torch
 from torch import Tensor
 
+from geosoftmax.kernels.reference import SPLIT_CHECK_EVERY
+
 #: Steps between two looks at the gap.
-CHECK_EVERY = 5
+CHECK_EVERY = SPLIT_CHECK_EVERY
 #: Rows to a program: the fewest that tensor cores multiply.
 ROWS = 16
 
