@@ -1,42 +1,95 @@
-"""``python -m benchmarks.tune_gpu``: which warps and check interval suit each size of tile?
+"""``python -m benchmarks.tune_gpu``: which warps, products and intervals suit each size of tile?
 
-Prints the table from which ``WARPS`` in ``kernels/gpu`` was taken. A minute or two, on a GPU.
+Prints the tables from which ``TUNING`` in ``kernels/gpu/grid.py``, ``WARPS`` in ``sinkhorn.py`` and
+``row_warps`` in ``tiles.py`` were taken. Some minutes, on a GPU.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
+from torch import Tensor
 
 from benchmarks.gpu import BATCH, GAP, SETS, device_time
-from geosoftmax import GridCost
-from geosoftmax.kernels.gpu import grid, sinkhorn
+from geosoftmax import DenseCost, GridCost
+from geosoftmax.kernels.gpu import grid, rows, sinkhorn
+from geosoftmax.kernels.gpu.grid import Tuning
 
 SIDES = (16, 28, 64, 128)
+CLASSES = (9, 120, 250, 500, 1000)
 WARPS = (1, 2, 4, 8, 16)
+INTERVALS = ((3, 15), (5, 10), (5, 20), (5, 30), (10, 20))
 
 
 def main() -> None:
-    print("| tile | " + " | ".join(f"{w} warps" for w in WARPS) + " |")
-    print("|---|" + "--:|" * len(WARPS))
+    _table("ms", [f"{w} warps" for w in WARPS], _warps())
+    _table("ms", [f"look {c}, refresh {r}" for c, r in INTERVALS], _intervals())
+    _table("ms", [f"{w} warps" for w in WARPS], _rows())
+
+
+def _warps():
     for side in SIDES:
-        cost = (GridCost((side, side), p=2) / 2).to("cuda")
-        sets = [torch.randn(BATCH, side, side, device="cuda") for _ in range(SETS)]
-        targets = [torch.softmax(x.flatten(1), 1).reshape(x.shape) for x in sets]
-        for name in ("solve", "Sinkhorn"):
-            cells = [_try(name, cost, sets, targets, warps) for warps in WARPS]
-            print(f"| {name} {side}×{side}, ms | " + " | ".join(cells) + " |", flush=True)
+        cost, sets, targets = _problem(side)
+        for left in (True, False):
+            yield (
+                f"solve {side}×{side}, {'from the left' if left else 'turned'}",
+                [_solve(cost, sets, Tuning(w, left)) for w in WARPS],
+            )
+        yield (
+            f"Sinkhorn {side}×{side}",
+            [
+                _clock(lambda a, w=w, c=cost: sinkhorn.sinkhorn_grid(c, a, w), targets)
+                for w in WARPS
+            ],
+        )
 
 
-def _try(name: str, cost: GridCost, sets: list, targets: list, warps: int) -> str:
-    side = cost.shape[0]
-    if not 64 <= side * side / warps <= 4096:  # entries to a warp: nothing outside can be fast
+def _intervals():
+    for side in SIDES:
+        cost, sets, _ = _problem(side)
+        known = grid.TUNING[grid.padded(side) ** 2]
+        tunings = [known._replace(check=c, refresh=r) for c, r in INTERVALS]
+        yield f"solve {side}×{side}", [_solve(cost, sets, t) for t in tunings]
+
+
+def _rows():
+    for d in CLASSES:
+        torch.manual_seed(d)
+        cost = DenseCost.from_points(torch.randn(d, 16).double(), p=1).to("cuda")
+        sets = [torch.randn(BATCH, d, device="cuda") for _ in range(SETS)]
+        cells = [
+            _clock(lambda x, w=w, c=cost: rows.split_rows(c, x, GAP, 2000, w), sets) for w in WARPS
+        ]
+        yield f"solve {d} classes", cells
+
+
+def _problem(side: int) -> tuple[GridCost, list[Tensor], list[Tensor]]:
+    cost = (GridCost((side, side), p=2) / 2).to("cuda")
+    torch.manual_seed(side)
+    sets = [torch.randn(BATCH, side, side, device="cuda") for _ in range(SETS)]
+    return cost, sets, [torch.softmax(x.flatten(1), 1).reshape(x.shape) for x in sets]
+
+
+def _solve(cost: GridCost, sets: list[Tensor], tuning: Tuning) -> str:
+    if not 64 <= cost.size / tuning.warps <= 4096:  # entries to a warp: nothing outside is fast
         return "–"
+    return _clock(lambda x: grid.split_grid(cost, x, GAP, 2000, tuning), sets)
+
+
+def _clock(call: Callable[[Tensor], object], sets: list[Tensor]) -> str:
     try:
-        if name == "solve":
-            return f"{device_time(lambda x: grid.split_grid(cost, x, GAP, 2000, warps), sets):.3f}"
-        return f"{device_time(lambda a: sinkhorn.sinkhorn_grid(cost, a, warps), targets):.3f}"
+        return f"{device_time(call, sets, repeats=12):.3f}"
     except Exception as error:  # out of registers or shared memory
         return type(error).__name__
+
+
+def _table(unit: str, heads: list[str], lines) -> None:
+    print("| " + " | ".join([unit, *heads]) + " |")
+    print("|---|" + "--:|" * len(heads))
+    for name, cells in lines:
+        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+    print()
 
 
 if __name__ == "__main__":

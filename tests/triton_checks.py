@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from geosoftmax import DenseCost, GridCost, LineCost, ZeroOneCost, sinkhorn_negentropy
+from geosoftmax import DenseCost, GridCost, LineCost, TreeCost, ZeroOneCost, sinkhorn_negentropy
 from geosoftmax.kernels import gpu, reference
 from geosoftmax.solvers.sinkhorn import sinkhorn
 from tests.generators import randn
@@ -18,6 +18,8 @@ PLANES = {
     "28x28": GridCost((28, 28), p=2) / 2,
     "31x17": GridCost((31, 17), p=1),
     "2x2": GridCost((2, 2)),
+    "1x1": GridCost((1, 1)),
+    "1x9": GridCost((1, 9)),
     "40x4": GridCost((40, 4), spacing=(1.0, 1.5)) / 2,
 }
 ROWS = {
@@ -25,6 +27,7 @@ ROWS = {
     "ordinal": LineCost(5, p=2) / 2,
     "points": DenseCost.from_points(randn(40, 3, seed=1), p=1),
     "3-d": GridCost((2, 5, 3)),
+    "300": DenseCost.from_points(randn(300, 4, seed=2), p=1),
     "zero-one": DenseCost(ZeroOneCost(17).matrix()),
 }
 LINES = {
@@ -33,6 +36,14 @@ LINES = {
     "uneven": LineCost(torch.tensor([0.0, 0.1, 2.0, 2.5, 9.0], dtype=torch.float64)),
     "near": LineCost(100) * 1e-3,
     "grid": GridCost(33, p=1),
+}
+TREES = {
+    "one": TreeCost([-1]),
+    "root alone": TreeCost([-1, 0, 0], outputs=[0]),
+    "leaves": TreeCost([-1] + [(i - 1) // 3 for i in range(1, 40)], 0.5, outputs="leaves"),
+    "all nodes": TreeCost([2, 2, -1, 0, 0, 1, 3, 3, 3], [1, 2, 0, 0.1, 3, 1e-3, 1, 1, 1]),
+    "path": TreeCost([-1, *range(20)], 0.3),
+    "star": TreeCost([-1] + [0] * 30, outputs="leaves"),
 }
 
 
@@ -75,12 +86,42 @@ def test_planes(name, batch):
     compare(cost, f, gpu.split_grid(cost, f, TOL, 1000), TOL)
 
 
+@pytest.mark.parametrize("solve", [gpu.split_grid, gpu.split_rows])
+def test_iterates_may_vanish_on_the_way(solve, monkeypatch):
+    monkeypatch.setattr(reference, "SPLIT_FIRST_STEPS", 5)  # a look while some have
+    cost = (GridCost((4, 4)) / 2).to(DEVICE)
+    f = (3 * randn(48, 4, 4, seed=4)).to(torch.float32).to(DEVICE)
+    compare(cost, f, solve(cost, f, TOL, 1000), TOL)
+
+
 @pytest.mark.parametrize("batch", [1, 7, 17])
 @pytest.mark.parametrize("name", ROWS)
 def test_rows(name, batch):
     cost = ROWS[name].to(DEVICE)
     f = scores_for(cost, batch)
     compare(cost, f, gpu.split_rows(cost, f, TOL, 1000), TOL)
+
+
+SMALL = {name: ROWS[name] for name in ("one", "ordinal", "points", "3-d", "zero-one")}
+REFINED = {**SMALL, "3x5": PLANES["3x5"], "40x4": PLANES["40x4"]}
+
+
+@pytest.mark.parametrize("name", REFINED)
+def test_refined(name):
+    cost = REFINED[name].to(DEVICE)
+    f = scores_for(cost, 2)
+    compare(cost, f, gpu.refine(cost, f, 1e-6, 1000), 1e-6)
+
+
+@pytest.mark.parametrize("name", REFINED)
+def test_solves_on_a_support(name):
+    cost = REFINED[name].to(DEVICE)
+    rhs = randn(3, *cost.shape, seed=4).to(torch.float32).to(DEVICE)
+    support = rhs > -0.5
+    found = gpu.solve_on(cost, rhs, support, 1000)
+    exact = cost.solve(rhs.double(), support)
+    assert not found[~support].any()
+    assert torch.allclose(found.double(), exact, atol=1e-5 * float(exact.abs().max()))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -91,6 +132,16 @@ def test_lines(name, batch, dtype):
     f = scores_for(cost, batch, dtype)
     tol = 1e-10 if dtype == torch.float64 else 1e-5
     compare(cost, f, gpu.prune_line(cost, f, tol, 1000), tol)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("batch", [1, 7])
+@pytest.mark.parametrize("name", TREES)
+def test_trees(name, batch, dtype):
+    cost = TREES[name].to(DEVICE)
+    f = scores_for(cost, batch, dtype)
+    tol = 1e-10 if dtype == torch.float64 else 1e-5
+    compare(cost, f, gpu.prune_tree(cost, f, tol, 1000), tol)
 
 
 @pytest.mark.parametrize("name", [*PLANES, *ROWS])
@@ -114,7 +165,7 @@ def test_fit(name):
     f = scores_for(cost, 3) + 100
     target = torch.softmax(f.flatten(1) / 2, 1).reshape(f.shape)
     alpha, _, lower, _, _ = gpu.split_grid(cost, f, TOL, 1000)
-    loss, slope = gpu.fit(cost, target, f, alpha, lower)
+    loss, slope = gpu.fit_grid(cost, f, target, TOL, 1000)
     double = target.double()
     linear = torch.where(double > 0, double * f, 0.0).flatten(1).sum(1)
     mass = double.flatten(1).sum(1)
@@ -123,12 +174,14 @@ def test_fit(name):
     assert torch.allclose(slope, alpha - target, atol=1e-5)
 
 
-@pytest.mark.parametrize("kernel", ["planes", "rows", "lines"])
+@pytest.mark.parametrize("kernel", ["planes", "rows", "lines", "trees", "refined"])
 def test_rows_without_a_solution_show_it_and_spoil_no_other(kernel):
     cost, solve = {
         "planes": (PLANES["3x5"], gpu.split_grid),
         "rows": (ROWS["ordinal"], gpu.split_rows),
         "lines": (LINES["few"], gpu.prune_line),
+        "refined": (PLANES["3x5"], gpu.refine),
+        "trees": (TREES["all nodes"], gpu.prune_tree),
     }[kernel]
     cost = cost.to(DEVICE)
     f = scores_for(cost, 5)

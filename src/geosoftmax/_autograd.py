@@ -80,10 +80,14 @@ def log_sum_exp(f: Tensor, u: Tensor, alpha: Tensor, value: Tensor, cost: Cost) 
 
 
 def loss(
-    f: Tensor, u: Tensor, alpha: Tensor, target: Tensor, loss: Tensor, slope: Tensor, cost: Cost
-) -> Tensor:
-    """Return the loss as a function of ``f``, given its slope ``Σα · softmax - α``."""
-    return _Loss.apply(f, u, alpha, target, loss, slope, cost)  # pyright: ignore
+    f: Tensor, target: Tensor, loss: Tensor, slope: Tensor, cost: Cost,
+    options: tuple[float, int, str],
+) -> Tensor:  # fmt: skip
+    """Return the loss as a function of ``f``, given its slope ``Σα · softmax - α``.
+
+    The options are those that solve it once more, should second derivatives be asked for.
+    """
+    return _Loss.apply(f, target, loss, slope, cost, options)  # pyright: ignore
 
 
 def scaling(alpha: Tensor, v: Tensor, cost: Cost) -> Tensor:
@@ -251,20 +255,22 @@ class _Loss(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, f: Tensor, u: Tensor, alpha: Tensor, target: Tensor, loss: Tensor, slope: Tensor,
-        cost: Cost,
+        ctx: Any, f: Tensor, target: Tensor, loss: Tensor, slope: Tensor, cost: Cost,
+        options: tuple[float, int, str],
     ) -> Tensor:  # fmt: skip
-        ctx.cost = cost
-        ctx.save_for_backward(f, u, alpha, target, slope)
+        ctx.cost, ctx.options = cost, options
+        ctx.save_for_backward(f, target, slope)
         return loss.view_as(loss)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        f, u, alpha, target, slope = ctx.saved_tensors
+        f, target, slope = ctx.saved_tensors
         if torch.is_grad_enabled():  # it will be differentiated once more
+            tol, max_iter, method = ctx.options
+            alpha, u, _, _, _ = _ops.solve(f.detach(), ctx.cost, tol, max_iter, method, None)
             mass = target.sum(signal_dims(ctx.cost), keepdim=True)
             slope = mass * softmax(f, u, alpha, ctx.cost) - target
-        return slope * expand(grad, ctx.cost), None, None, None, None, None, None
+        return slope * expand(grad, ctx.cost), None, None, None, None, None
 
 
 class _LogSumExp(_Rule):

@@ -306,15 +306,15 @@ def geometric_logistic_loss(
     wanted = read_target(
         target, scores, cost, ignore_index=ignore_index, label_smoothing=label_smoothing
     )
-    fused = _fused_loss(scores, wanted, cost, tol, max_iter, method)
-    if fused is not None:
-        return reduce_loss(fused, wanted, weight, cost, reduction).to(scores.dtype)
     f = _computed(scores)
-    lowest = torch.finfo(f.dtype).min  # rows that are all -inf are refused below, not turned to NaN
-    f = f - f.detach().amax(_autograd.signal_dims(cost), keepdim=True).clamp_min(lowest)
-    f, alpha, u, lower = _minimise(f, cost, tol, max_iter, method, distribution=False)
-    conjugate = _autograd.log_sum_exp(f, u, alpha, lower, cost)
-    loss = _loss(wanted, f, conjugate, cost)
+    options = _settle(scores.dtype, f, cost, tol, max_iter, method, distribution=False)
+    loss = _fused_loss(f, wanted, cost, options)
+    if loss is None:
+        lowest = torch.finfo(f.dtype).min  # rows that are all -inf are refused, not turned to NaN
+        f = f - f.detach().amax(_autograd.signal_dims(cost), keepdim=True).clamp_min(lowest)
+        alpha, u, lower, _, _ = _ops.solve(f.detach(), cost, *options, None)
+        conjugate = _autograd.log_sum_exp(f, u, alpha, lower, cost)
+        loss = _loss(wanted, f, conjugate, cost)
     return reduce_loss(loss, wanted, weight, cost, reduction).to(scores.dtype)
 
 
@@ -557,14 +557,28 @@ def _minimise(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Validate, solve (QP); return the scores in computing dtype, ``α``, ``u`` and the value."""
     check_signal("scores", scores, cost)
-    check_options(tol, max_iter)
     f = _computed(scores) if dtype is None else scores.to(dtype)
-    if tol is None:
-        tol = solvers.default_tolerance(scores.dtype, distribution=distribution)
-    method = solvers.check_method(method, cost, f.dtype, tol)
-    limit = solvers.MAX_ITER if max_iter is None else max_iter
-    alpha, u, lower, _, _ = _ops.solve(f.detach(), cost, tol, limit, method, None)
+    options = _settle(scores.dtype, f, cost, tol, max_iter, method, distribution=distribution)
+    alpha, u, lower, _, _ = _ops.solve(f.detach(), cost, *options, None)
     return f, alpha, u, lower
+
+
+def _settle(
+    came_in: torch.dtype,
+    f: Tensor,
+    cost: Cost,
+    tol: float | None,
+    max_iter: int | None,
+    method: str,
+    *,
+    distribution: bool,
+) -> tuple[float, int, str]:
+    """Check the options of a solve, and say what those mean that were left open."""
+    check_options(tol, max_iter)
+    if tol is None:
+        tol = solvers.default_tolerance(came_in, distribution=distribution)
+    limit = solvers.MAX_ITER if max_iter is None else max_iter
+    return tol, limit, solvers.check_method(method, cost, f.dtype, tol)
 
 
 def _scaled(
@@ -579,19 +593,19 @@ def _scaled(
 
 
 def _fused_loss(
-    scores: Tensor, target: Target, cost: Cost, tol: float | None, max_iter: int | None, method: str
+    f: Tensor, target: Target, cost: Cost, options: tuple[float, int, str]
 ) -> Tensor | None:
-    """Return the loss of each sample from two kernels and little else, where there are such."""
+    """Return the loss of each sample from one kernel and little else, where there is one."""
     alpha = target.alpha
-    if alpha is None or not _autograd.is_everyday(scores, alpha, cost.parameter):
+    if alpha is None or f.numel() == 0 or not _autograd.is_everyday(f, alpha, cost.parameter):
         return None
-    f = _computed(scores)
-    fit = whole_fit(cost, f.device, torch.promote_types(f.dtype, alpha.dtype))
+    tol, max_iter, method = options
+    dtype = torch.promote_types(f.dtype, alpha.dtype)
+    fit = whole_fit(method, cost, f.device, dtype, tol)
     if fit is None:
         return None
-    _, found, u, lower = _minimise(f, cost, tol, max_iter, method, distribution=False)
-    loss, slope = fit(cost, alpha.to(f.dtype), f.detach(), found, lower)
-    return _autograd.loss(f, u, found, alpha, loss, slope, cost)
+    loss, slope = fit(cost, f.detach(), alpha.to(f.dtype), tol, max_iter)
+    return _autograd.loss(f, alpha, loss, slope, cost, options)
 
 
 def _loss(target: Target, f: Tensor, conjugate: Tensor, cost: Cost) -> Tensor:

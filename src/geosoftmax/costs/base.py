@@ -144,7 +144,8 @@ class Cost(ABC):
         )
 
     def _store(self, **fields: Any) -> None:
-        vars(self).update(fields)
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in vars(self).items() if not k.startswith("_cached")}
@@ -172,6 +173,8 @@ class ScaledCost(Cost):
         return self.scale
 
     def with_parameter(self, parameter: Tensor) -> Cost:
+        if parameter is self.scale:
+            return self  # with all that it remembers
         spec, tensors = self.flatten()
         return Cost.unflatten(spec, [parameter, *tensors[1:]])
 

@@ -129,7 +129,8 @@ class TreeCost(ScaledCost):
     def with_parameter(self, parameter: Tensor) -> TreeCost:
         cost = super().with_parameter(parameter)
         assert isinstance(cost, TreeCost)
-        cost._store(names=self.names)
+        if cost is not self:
+            cost._store(names=self.names)
         return cost
 
     def to(self, *args: Any, **kwargs: Any) -> TreeCost:
@@ -210,8 +211,9 @@ class TreeCost(ScaledCost):
     def matrix(self) -> Tensor:
         n = self.parents.shape[0]
         distance = torch.zeros((n, n), dtype=self.lengths.dtype, device=self.device)
+        parents = self.parents.tolist()
         for k in range(1, n):
-            row = distance[int(self.parents[k]), :k] + self.lengths[k]
+            row = distance[parents[k], :k] + self.lengths[k]
             distance[k, :k] = row
             distance[:k, k] = row
         return self.scale * distance[self.outputs][:, self.outputs]

@@ -26,6 +26,7 @@ __all__ = [
     "whole_fit",
     "whole_sinkhorn",
     "whole_solve",
+    "whole_support_solve",
 ]
 
 
@@ -51,15 +52,17 @@ def twin(operation: str, cost: Cost, device: torch.device) -> Callable[..., Any]
     return getattr(reference, operation)
 
 
-def whole_fit(cost: Cost, device: torch.device, dtype: torch.dtype) -> Callable[..., Any] | None:
-    """Return a kernel ``(cost, target, scores, alpha, value) -> loss, slope``, if there is one.
+def whole_fit(
+    method: str, cost: Cost, device: torch.device, dtype: torch.dtype, tol: float
+) -> Callable[..., Any] | None:
+    """Return a kernel ``(cost, scores, target, tol, max_iter) -> loss, slope``, if there is one.
 
     `dtype` is that of the scores and of the target.
     """
-    if device.type == "cuda" and dtype == torch.float32 and triton_installed():
+    if device.type == "cuda" and triton_installed():
         from geosoftmax.kernels import gpu
 
-        return gpu.fit if gpu.is_plane(cost) else None
+        return gpu.whole_fit(method, cost, dtype, tol)
     return None
 
 
@@ -69,6 +72,17 @@ def whole_sinkhorn(cost: Cost, device: torch.device) -> Callable[..., Any] | Non
         from geosoftmax.kernels import gpu
 
         return gpu.whole_sinkhorn(cost)
+    return None
+
+
+def whole_support_solve(
+    cost: Cost, device: torch.device, dtype: torch.dtype
+) -> Callable[..., Any] | None:
+    """Return a kernel ``(cost, rhs, support, max_iter) -> x``, if there is one."""
+    if device.type == "cuda" and dtype == torch.float32 and triton_installed():
+        from geosoftmax.kernels import gpu
+
+        return gpu.solve_on if gpu.refines(cost) else None
     return None
 
 

@@ -22,14 +22,23 @@ from geosoftmax.costs.zero_one import ZeroOneCost
 _CHECK_EVERY = 10
 #: The same for splitting, of which a step does more.
 SPLIT_CHECK_EVERY = 5
-#: Penalty of the splitting, relative to the fourth root of the largest eigenvalue of ``K``; and its
-#: relaxation. Best or nearly so for wide and narrow kernels, smooth and noisy scores.
+#: Penalty of the splitting, relative to the fourth root of the largest eigenvalue of ``K``, on
+#: grids and for other costs; and its relaxation. Best or nearly so for wide and narrow kernels,
+#: smooth and noisy scores.
 SPLIT_PENALTY = 0.45
+SPLIT_PENALTY_DENSE = 0.9
 SPLIT_RELAXATION = 1.6
+#: The first steps on a grid, their penalty relative to the other, and their relaxation: what is
+#: smooth moves far in them.
+SPLIT_FIRST_STEPS = 10
+SPLIT_FIRST_PENALTY = 0.22
+SPLIT_FIRST_RELAXATION = 1.8
 #: Outputs up to which the kernel of any cost is diagonalised for splitting.
 SMALL_MATRIX = 1024
 #: Smallest gap that iterations in float32 reach, whatever the cost. Below it, solves are polished.
 SINGLE_PRECISION_GAP = 1e-4
+#: Smallest gap for which a GPU iterates, in float64, rather than wait for exact solves.
+REFINED_GAP = 1e-6
 #: A point joins the support when its relative violation exceeds this fraction of the tolerance.
 ADD_ABOVE = 0.1
 #: A point leaves it when its weight is negative by more than this fraction of the tolerance of the
@@ -241,10 +250,15 @@ def split(
 
     Douglas–Rachford, which is ADMM, in its form with one array: ``u = max(s, 0)`` and, at the
     solution, ``b - Ku = ρ min(s, 0)``. One step is ``s += ω ((K + ρ)⁻¹ (b + ρ|s|) - max(s, 0))``.
-    Iterates in the given dtype; what is certified is the problem in the dtype of ``b``.
+    On grids the first steps have a smaller ``ρ``. Iterates in the given dtype; what is certified is
+    the problem in the dtype of ``b``.
     """
     kernels, bases, eigenvalues = spectrum(cost)
-    rho = float(split_penalty(eigenvalues))
+    rho, relaxation = float(split_penalty(eigenvalues)), SPLIT_RELAXATION
+    change_at = 0
+    if start is None and eigenvalues.dim() > 1:
+        change_at = SPLIT_FIRST_STEPS
+        rho, relaxation = SPLIT_FIRST_PENALTY * rho, SPLIT_FIRST_RELAXATION
     there = [v.T.to(dtype) for v in bases]
     back = [v.to(dtype) for v in bases]
     damping = (1 / (eigenvalues + rho)).to(dtype)
@@ -263,7 +277,7 @@ def split(
     for iteration in range(1, max_iter + 1):
         pulled = along_axes(there, torch.add(part, s.abs(), alpha=rho)).mul_(damping)
         ahead = along_axes(back, pulled).sub_(s.clamp_min(0))
-        s.add_(ahead, alpha=SPLIT_RELAXATION)
+        s.add_(ahead, alpha=relaxation)
         if iteration % SPLIT_CHECK_EVERY and iteration < max_iter:
             continue
         u = s.clamp_min(0)
@@ -275,6 +289,10 @@ def split(
         if going.numel() == 0:
             break
         least = torch.minimum(gap, least)
+        if iteration == change_at:
+            s = torch.where(s < 0, s * SPLIT_FIRST_PENALTY, s)
+            rho, relaxation = rho / SPLIT_FIRST_PENALTY, SPLIT_RELAXATION
+            damping = (1 / (eigenvalues + rho)).to(dtype)
         if going.numel() < active.numel():
             active, part, s, least = active[going], part[going], s[going], least[going]
     found, lower, upper = certify(cost, b, found)
@@ -306,8 +324,9 @@ def dense_kernel(cost: Cost) -> Tensor:
 
 
 def split_penalty(eigenvalues: Tensor) -> Tensor:
-    """Return ``ρ`` for a kernel with these eigenvalues."""
-    return SPLIT_PENALTY * eigenvalues.amax() ** 0.25
+    """Return ``ρ`` for a kernel with these eigenvalues, with one dimension for each axis."""
+    relative = SPLIT_PENALTY if eigenvalues.dim() > 1 else SPLIT_PENALTY_DENSE
+    return relative * eigenvalues.amax() ** 0.25
 
 
 def along_axes(matrices: list[Tensor], rows: Tensor) -> Tensor:

@@ -11,7 +11,8 @@ any other                                    up to 128     ``active_set``   exac
 any other                                    more          ``accelerated``  to ``tol``, certified
 ===========================================  ============  ===============  ======================
 
-On a GPU, in float32 and for gaps from 1e-4 on, ``splitting`` serves all others up to 1024 outputs.
+On a GPU, in float32, ``splitting`` serves all others up to 1024 outputs for gaps from 1e-4 on, and
+up to 128 outputs for gaps from 1e-6 on: it does not wait for the device.
 
 Each can be asked for by name wherever it is defined: ``active_set`` and ``accelerated`` are for any
 cost. One more is never chosen: ``lbfgs``, the paper's own method (log-space L-BFGS), to compare.
@@ -41,6 +42,7 @@ from geosoftmax.costs import GridCost, TreeCost, ZeroOneCost
 from geosoftmax.costs.base import Cost
 from geosoftmax.costs.grid import is_absolute_line
 from geosoftmax.kernels.reference import (
+    REFINED_GAP,
     SINGLE_PRECISION_GAP,
     SMALL_MATRIX,
     Rows,
@@ -80,9 +82,10 @@ def choose(cost: Cost, dtype: torch.dtype = torch.float64, tol: float = 0.0) -> 
         return "hull"
     if isinstance(cost, TreeCost):
         return "policy"
-    single = dtype != torch.float64 and tol >= SINGLE_PRECISION_GAP
-    if single and cost.device.type == "cuda" and _can_split(cost):
-        return "splitting"
+    if cost.device.type == "cuda" and dtype != torch.float64 and _can_split(cost):
+        small = cost.size <= SMALL and tol >= REFINED_GAP
+        if small or tol >= SINGLE_PRECISION_GAP:
+            return "splitting"
     if cost.size <= SMALL:
         return "active_set"
     large_grid = isinstance(cost, GridCost) and len(cost.shape) > 1

@@ -11,43 +11,71 @@ from typing import Any
 
 import torch
 
-from geosoftmax.costs import GridCost
+from geosoftmax.costs import GridCost, TreeCost, ZeroOneCost
 from geosoftmax.costs.base import Cost
+from geosoftmax.costs.grid import is_absolute_line
 from geosoftmax.kernels import reference
-from geosoftmax.kernels.gpu.fit import fit
-from geosoftmax.kernels.gpu.grid import split_grid
+from geosoftmax.kernels.gpu.grid import fit_grid, split_grid
 from geosoftmax.kernels.gpu.line import prune_line
+from geosoftmax.kernels.gpu.refine import refine, solve_on
 from geosoftmax.kernels.gpu.rows import split_rows
 from geosoftmax.kernels.gpu.sinkhorn import sinkhorn_grid, sinkhorn_rows
+from geosoftmax.kernels.gpu.tree import prune_tree
 
 __all__ = [
-    "fit",
+    "fit_grid",
     "prune_line",
+    "prune_tree",
+    "refine",
+    "refines",
     "sinkhorn_grid",
     "sinkhorn_rows",
+    "solve_on",
     "split_grid",
     "split_rows",
     "whole",
+    "whole_fit",
     "whole_sinkhorn",
 ]
 
 #: Longest side of a grid that fits into the registers of one program.
 LONGEST_SIDE = 128
-#: Outputs of a cost of which the matrix fits into shared memory.
-LARGEST_MATRIX = 128
+#: Outputs of which 16 rows fit into registers, with the dense matrix of any cost.
+LARGEST_MATRIX = reference.SMALL_MATRIX
+#: Longest side of a plane, and outputs of another cost, that one program holds in float64.
+LONGEST_REFINED_SIDE = 64
+LARGEST_REFINED_MATRIX = 128
 #: Outputs of a line that fit into registers.
 LONGEST_LINE = 8192
+#: Nodes of a tree that fit into registers, and levels below the root: each takes its turn.
+MOST_NODES = 4096
+DEEPEST = 100
 
 
 def whole(method: str, cost: Cost, dtype: torch.dtype, tol: float) -> Callable[..., Any] | None:
     """Return the kernel for a whole solve by this method, if there is one."""
     if method == "hull" and cost.size <= LONGEST_LINE:
         return prune_line
-    if method != "splitting" or dtype != torch.float32 or tol < reference.SINGLE_PRECISION_GAP:
+    if isinstance(cost, TreeCost) and method == "policy":
+        fits = len(cost.parents) <= MOST_NODES and len(cost.levels) - 2 <= DEEPEST
+        return prune_tree if fits else None
+    if method == "splitting" and dtype == torch.float32 and tol < reference.SINGLE_PRECISION_GAP:
+        return refine if refines(cost) and tol >= reference.REFINED_GAP else None
+    if not _splits(method, dtype, tol):
         return None
     if is_plane(cost):
         return split_grid
     return split_rows if _is_small(cost) else None
+
+
+def whole_fit(method: str, cost: Cost, dtype: torch.dtype, tol: float) -> Callable[..., Any] | None:
+    """Return the kernel for a whole loss by this method, if there is one."""
+    return fit_grid if _splits(method, dtype, tol) and is_plane(cost) else None
+
+
+def _splits(method: str, dtype: torch.dtype, tol: float) -> bool:
+    single = dtype == torch.float32 and tol >= reference.SINGLE_PRECISION_GAP
+    return method == "splitting" and single
 
 
 def whole_sinkhorn(cost: Cost) -> Callable[..., Any] | None:
@@ -55,6 +83,15 @@ def whole_sinkhorn(cost: Cost) -> Callable[..., Any] | None:
     if is_plane(cost):
         return sinkhorn_grid
     return sinkhorn_rows if _is_small(cost) else None
+
+
+def refines(cost: Cost) -> bool:
+    """Whether `refine` and `solve_on` serve this cost; those with exact solves do not need them."""
+    if isinstance(cost, (TreeCost, ZeroOneCost)) or is_absolute_line(cost):
+        return False
+    if isinstance(cost, GridCost) and len(cost.shape) == 2:
+        return max(cost.shape) <= LONGEST_REFINED_SIDE
+    return cost.size <= LARGEST_REFINED_MATRIX and not cost.batch_shape
 
 
 def _is_small(cost: Cost) -> bool:

@@ -1,11 +1,18 @@
-"""Grids: a whole solve in one launch, one program for each sample.
+"""Grids: a whole solve, or a whole loss, in one launch, one program for each sample.
 
 Scores and iterates stay in registers; the matrices of the cost lie in shared memory. The iteration
-is that of `reference.split`: cheap products until they stall, precise ones after that, and a
-precise look at the gap now and then, by which each sample stops for itself.
+is that of `reference.split`, with ``x = (K + ρ)⁻¹ (b + ρ|s|)`` carried along: a step adds the
+product of what ``ρ|s|`` changed by, which is small, so that cheap products do. Now and then a
+precise product makes ``x`` afresh.
+
+The equation of ``x`` says what ``Kx`` is, and ``u`` is near ``x``. So a look at the gap costs a
+cheap product too; a precise one with ``K`` then certifies what is returned. Each sample stops for
+itself.
 """
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -16,147 +23,338 @@ from geosoftmax.costs import GridCost
 from geosoftmax.costs.base import Cost
 from geosoftmax.kernels import reference
 from geosoftmax.kernels.gpu.halves import both, halves, load_square
-from geosoftmax.kernels.gpu.tiles import CHECK_EVERY, on_device, outputs, padded
+from geosoftmax.kernels.gpu.tiles import (
+    CHECK_EVERY,
+    LIFT,
+    REFRESH_EVERY,
+    on_device,
+    outputs,
+    padded,
+)
 
 #: Bytes of shared memory that matrices may take.
 SHARED_FOR_MATRICES = 168_000
-#: Warps of a program, by the number of entries of a padded sample.
-WARPS = {256: 1, 512: 2, 1024: 2, 2048: 4, 4096: 4, 8192: 8, 16384: 8}
+
+
+class Tuning(NamedTuple):
+    """What `benchmarks.tune_gpu` measures: see `TUNING`."""
+
+    warps: int
+    #: Multiply by the matrix of the rows from the left, or turn the signal before each product.
+    left: bool = True
+    #: Steps between two looks at the gap, and between two precise products.
+    check: int = CHECK_EVERY
+    refresh: int = REFRESH_EVERY
+
+
+#: By the number of entries of a padded sample.
+TUNING = {
+    256: Tuning(1),
+    512: Tuning(2),
+    1024: Tuning(2),
+    2048: Tuning(4),
+    4096: Tuning(4),
+    8192: Tuning(8, left=False),
+    16384: Tuning(8, left=False),
+}
 
 
 def split_grid(
-    cost: Cost, scores: Tensor, tol: float, max_iter: int, warps: int | None = None
+    cost: Cost, scores: Tensor, tol: float, max_iter: int, tuning: Tuning | None = None
 ) -> tuple[Tensor, ...]:
     """From scores to the distribution, ``u``, its bracket and the iterations."""
-    assert isinstance(cost, GridCost)
-    h, w = cost.shape
-    sides = padded(h), padded(w)
     f = scores.contiguous()
     found = outputs(f, 2)
-    matrices = cost._once("split_matrices", lambda: _matrices(cost, sides))
-    slack = reference.rounding_allowance(cost.size, torch.float32)
-    with on_device(f):
-        _split[(found[2].numel(),)](
-            f, *found, *matrices, h, w, 0.9 * tol - 2 * slack, slack, max_iter,
-            reference.SPLIT_RELAXATION, 0, H=sides[0], W=sides[1], CHECK=CHECK_EVERY,
-            RESIDENT=_fit(sides), num_stages=1, num_warps=warps or WARPS[sides[0] * sides[1]],
-        )  # fmt: skip
+    _launch(_split, cost, f, found, found[2].numel(), tol, max_iter, tuning)
     return found
 
 
-def _fit(sides: tuple[int, int]) -> bool:
+def fit_grid(
+    cost: Cost, scores: Tensor, target: Tensor, tol: float, max_iter: int,
+    tuning: Tuning | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """From scores and distributions to the loss of each sample and its slope in the scores.
+
+    ``Σα Ω*(f) + Ω(α) - ⟨α,f⟩``, at least 0, and ``Σα · softmax - α``.
+    """
+    f, target = scores.contiguous(), target.contiguous()
+    loss, slope = f.new_empty(f.shape[:-2]), torch.empty_like(f)
+    _launch(_fit, cost, f, (target, loss, slope), loss.numel(), tol, max_iter, tuning)
+    return loss, slope
+
+
+def _launch(
+    kernel: Any, cost: Cost, f: Tensor, others: tuple[Tensor, ...], samples: int, tol: float,
+    max_iter: int, tuning: Tuning | None,
+) -> None:  # fmt: skip
+    assert isinstance(cost, GridCost)
+    h, w = cost.shape
+    sides = padded(h), padded(w)
+    tuning = tuning or TUNING[sides[0] * sides[1]]
+    matrices = cost._once("split_matrices", lambda: _matrices(cost, sides))
+    slack = reference.rounding_allowance(cost.size, torch.float32)
+    with on_device(f):
+        kernel[(samples,)](
+            f, *others, *matrices, h, w, 0.9 * tol - 2 * slack, slack, max_iter, 0,
+            H=sides[0], W=sides[1], CHECK=tuning.check, REFRESH=tuning.refresh,
+            FIRST=reference.SPLIT_FIRST_STEPS, RELAXATION=reference.SPLIT_RELAXATION,
+            FIRST_RELAXATION=reference.SPLIT_FIRST_RELAXATION,
+            RESIDENT=_fits(sides), LEFT=tuning.left,
+            num_warps=tuning.warps, num_stages=1,
+        )  # fmt: skip
+
+
+def _fits(sides: tuple[int, int]) -> bool:
     """Whether bases and kernels, in halves, stay in shared memory beside the tiles."""
     return 8 * (sides[0] ** 2 + sides[1] ** 2) <= SHARED_FOR_MATRICES
 
 
 def _matrices(cost: GridCost, sides: tuple[int, int]) -> tuple[Tensor, ...]:
-    """Return bases and kernels in halves, the damping and the start, and the penalty."""
+    """Return bases and kernels in halves, the eigenvalues and the start, and both penalties."""
     kernels, bases, eigenvalues = reference.spectrum(cost)
     rho = reference.split_penalty(eigenvalues)
     sums = kernels[0].sum(1)[:, None] * kernels[1].sum(1)
     shape = eigenvalues.shape
-    fields = eigenvalues.new_zeros((2, *sides), dtype=torch.float32)
-    fields[0, : shape[0], : shape[1]] = 1 / (eigenvalues + rho)
+    fields = eigenvalues.new_ones((2, *sides), dtype=torch.float32)
+    fields[0, : shape[0], : shape[1]] = eigenvalues
     fields[1, : shape[0], : shape[1]] = 1 / sums
     squares = [
         halves(m, side) for m, side in zip((*bases, *kernels), (*sides, *sides), strict=True)
     ]
-    return (*squares, fields, rho.to(torch.float32))
+    penalties = torch.stack([reference.SPLIT_FIRST_PENALTY * rho, rho])
+    return (*squares, fields, penalties.to(torch.float32))
+
+
+# ------------------------------------------------------------------ pieces of a kernel
 
 
 @triton.jit
-def _gap(
-    b, u, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo,
-    H: tl.constexpr, W: tl.constexpr, RESIDENT: tl.constexpr,
+def _resolve(
+    x, damping, vh, vh_hi, vh_lo, vw, vw_hi, vw_lo,
+    H: tl.constexpr, W: tl.constexpr, PASSES: tl.constexpr, RESIDENT: tl.constexpr,
+    LEFT: tl.constexpr,
 ):  # fmt: skip
-    """Return ``⟨b,u⟩``, ``uᵀKu`` and a bound of the gap."""
-    h = both(u, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo, H, W, False, 3, RESIDENT)
-    bu = tl.sum(b * u)
-    uh = tl.sum(u * h)
+    """Return ``(K + ρ)⁻¹ x``."""
+    x = both(x, vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, H, W, False, PASSES, RESIDENT, LEFT) * damping
+    return both(x, vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, H, W, True, PASSES, RESIDENT, LEFT)
+
+
+@triton.jit
+def _solution(s, x):
+    """Return ``u``: near ``x``, and zero where ``s`` says so."""
+    return tl.where(s > 0, tl.maximum(x, 0.0), 0.0)
+
+
+@triton.jit
+def _add_both(x1, y1, x2, y2):
+    return x1 + x2, y1 + y2
+
+
+@triton.jit
+def _sums(x, y):
+    """Sum two tiles at once: most of the time of a sum is waiting for it."""
+    size: tl.constexpr = x.shape[0] * x.shape[1]
+    x, y = tl.reshape(x, [size], can_reorder=True), tl.reshape(y, [size], can_reorder=True)
+    return tl.reduce((x, y), 0, _add_both)
+
+
+@triton.jit
+def _gap(b, u, h):
+    """Return ``⟨b,u⟩``, ``⟨u,h⟩`` and a bound of the gap, where ``h = Ku``; large if ``u = 0``."""
+    bu, uh = _sums(b * u, u * h)
     scale = bu / uh
     v = tl.maximum(b - h * scale, 0.0)
-    vh = tl.sum(v * h) * scale
-    v_sum = tl.sum(v)
-    added = (2 * vh + v_sum * v_sum) / (bu * scale)
-    return bu, uh, added
+    v_sum, vh = _sums(v, v * h)
+    gap = (2 * vh * scale + v_sum * v_sum) / (bu * scale)
+    return bu, uh, tl.where(bu == 0.0, 1e9, gap)
 
 
 @triton.jit
-def _step(
-    b, s, rho, relaxation, damping, vh, vh_hi, vh_lo, vw, vw_hi, vw_lo,
-    H: tl.constexpr, W: tl.constexpr, PASSES: tl.constexpr, RESIDENT: tl.constexpr,
+def _turn(
+    b, s, eigenvalues, rho, relaxation, tol, done, until, zero,
+    vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo,
+    H: tl.constexpr, W: tl.constexpr, CHECK: tl.constexpr, PASSES: tl.constexpr,
+    RESIDENT: tl.constexpr, LEFT: tl.constexpr,
 ):  # fmt: skip
-    x = b + rho * tl.abs(s)
-    x = both(x, vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, H, W, False, PASSES, RESIDENT) * damping
-    x = both(x, vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, H, W, True, PASSES, RESIDENT)
-    return s + relaxation * (x - tl.maximum(s, 0.0))
+    """Steps with one penalty, from a new ``x``: return ``s, x``, the gap and the iterations."""
+    # Addresses seem to change with each turn of a loop (zero is an argument): else the compiler
+    # would read all matrices before it, and keep them all in shared memory.
+    here = done * zero
+    damping = 1.0 / (eigenvalues + rho)
+    x = _resolve(
+        b + rho * tl.abs(s), damping, vh + here, vh_hi, vh_lo, vw + here, vw_hi, vw_lo,
+        H, W, PASSES, RESIDENT, LEFT,
+    )  # fmt: skip
+    seen = 1.0
+    while (seen > tol) & (done < until):
+        for k in range(CHECK):
+            here = k * zero
+            ahead = s + relaxation * (x - tl.maximum(s, 0.0))
+            change = (tl.abs(ahead) - tl.abs(s)) * (rho * LIFT)
+            s = ahead
+            x += (1.0 / LIFT) * _resolve(
+                change, damping, vh + here, vh_hi, vh_lo, vw + here, vw_hi, vw_lo,
+                H, W, 1, RESIDENT, LEFT,
+            )  # fmt: skip
+        done += CHECK
+        here = done * zero
+        u = _solution(s, x)  # near x, of which the equation says the product with K
+        h = b + rho * (tl.abs(s) - x) + (1.0 / LIFT) * both(
+            (u - x) * LIFT, kh + here, kh_hi, kh_lo, kw + here, kw_hi, kw_lo,
+            H, W, False, 1, RESIDENT, LEFT,
+        )  # fmt: skip
+        _, _, seen = _gap(b, u, h)
+    return s, x, seen, done
+
+
+@triton.jit
+def _minimise(
+    b, fields, penalties, tol, max_iter, zero,
+    vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo,
+    H: tl.constexpr, W: tl.constexpr, CHECK: tl.constexpr, REFRESH: tl.constexpr,
+    FIRST: tl.constexpr, FIRST_RELAXATION: tl.constexpr, RELAXATION: tl.constexpr,
+    RESIDENT: tl.constexpr, LEFT: tl.constexpr,
+):  # fmt: skip
+    """Solve (QP): return ``u``, ``⟨b,u⟩``, ``uᵀKu``, a bound of the gap and the iterations."""
+    tile = tl.arange(0, H)[:, None] * W + tl.arange(0, W)[None, :]
+    eigenvalues = tl.load(fields + tile)
+    first, rho = tl.load(penalties), tl.load(penalties + 1)
+    s, x, seen, done = _turn(
+        b, b * tl.load(fields + H * W + tile), eigenvalues, first, FIRST_RELAXATION, tol,
+        zero, FIRST, zero, vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo,
+        H, W, FIRST, 1, RESIDENT, LEFT,
+    )  # fmt: skip
+    bu, uh, gap = 0.0, 0.0, 1.0
+    before = first
+    going = True
+    while going:
+        if (seen <= 2 * tol) | (seen != seen) | (done >= max_iter):
+            here = done * zero
+            u = _solution(s, x)
+            h = both(
+                u, kh + here, kh_hi, kh_lo, kw + here, kw_hi, kw_lo, H, W, False, 3, RESIDENT, LEFT
+            )  # fmt: skip
+            bu, uh, gap = _gap(b, u, h)
+        going = (gap > tol) & (done < max_iter)
+        if going:
+            s = tl.where(s > 0, s, s * (before / rho))
+            before = rho
+            s, x, seen, done = _turn(
+                b, s, eigenvalues, rho, RELAXATION, tol, done, done + REFRESH, zero,
+                vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo,
+                H, W, CHECK, 3, RESIDENT, LEFT,
+            )  # fmt: skip
+    return _solution(s, x), bu, uh, gap, done
+
+
+@triton.jit
+def _square(pointer, N: tl.constexpr, RESIDENT: tl.constexpr):
+    """Return both parts of a matrix if they stay in shared memory."""
+    hi, lo = 0, 0
+    if RESIDENT:
+        hi, lo = load_square(pointer, 0, N), load_square(pointer, 1, N)
+    return hi, lo
+
+
+@triton.jit
+def _negentropy(
+    a, mass, size, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo,
+    H: tl.constexpr, W: tl.constexpr, RESIDENT: tl.constexpr, LEFT: tl.constexpr,
+):  # fmt: skip
+    """Return ``Ω(α)``: the least ``vᵀKv - 2⟨α, log v⟩``, which sees an error of ``v`` squared.
+
+    Three steps of Sinkhorn's iteration, by the roots of Chebyshev's polynomial on [1, 2], divide
+    the error of ``log v`` by 99: see `solvers.sinkhorn`.
+    """
+    a = a * size  # about 1: inside half precision
+    h = both(a, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo, H, W, False, 1, RESIDENT, LEFT)
+    inside = a > 0
+    log_a = tl.log(tl.where(inside, a, 1.0))
+    log_v = log_a - 0.5 * tl.log(tl.where(inside, tl.maximum(h, a), 1.0))
+    for k in range(3):
+        v = tl.where(inside, tl.exp(log_v), 0.0)
+        h = both(v, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo, H, W, False, 1, RESIDENT, LEFT)
+        h = tl.maximum(h, v)  # K has a diagonal of ones: rounding went below
+        share = tl.where(k == 0, 0.5173, tl.where(k == 1, 0.9373, 0.6667))
+        log_v += (log_a - log_v - tl.log(tl.where(inside, h, 1.0))) * share
+    v = tl.where(inside, tl.exp(log_v), 0.0)
+    h = both(v, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo, H, W, False, 3, RESIDENT, LEFT)
+    energy, linear = _sums(v * h, tl.where(inside, a * (log_a - log_v), 0.0))
+    return 2 * linear / size + mass * (tl.log(energy / (mass * size * size)) - 1.0) + 1.0
+
+
+# ------------------------------------------------------------------ kernels
 
 
 @triton.jit
 def _split(
     scores, alpha, u_out, lower, upper, iterations,
-    vh, vw, kh, kw, fields, penalty,
-    height, width, tol, slack, max_iter, relaxation, zero,
-    H: tl.constexpr, W: tl.constexpr, CHECK: tl.constexpr, RESIDENT: tl.constexpr,
+    vh, vw, kh, kw, fields, penalties,
+    height, width, tol, slack, max_iter, zero,
+    H: tl.constexpr, W: tl.constexpr, CHECK: tl.constexpr, REFRESH: tl.constexpr,
+    FIRST: tl.constexpr, FIRST_RELAXATION: tl.constexpr, RELAXATION: tl.constexpr,
+    RESIDENT: tl.constexpr, LEFT: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, H)[:, None]
     j = tl.arange(0, W)[None, :]
     inside = (i < height) & (j < width)
     place = row * height * width + i * width + j
-    f = tl.load(scores + place, mask=inside, other=float("-inf")).to(tl.float32)
+    vh_hi, vh_lo = _square(vh, H, RESIDENT)
+    vw_hi, vw_lo = _square(vw, W, RESIDENT)
+    kh_hi, kh_lo = _square(kh, H, RESIDENT)
+    kw_hi, kw_lo = _square(kw, W, RESIDENT)
+    f = tl.load(scores + place, mask=inside, other=float("-inf"))
     peak = tl.max(f)
     b = tl.exp((f - peak) * 0.5)
-    tile = i * W + j
-    damping = tl.load(fields + tile)
-    s = b * tl.load(fields + H * W + tile)
-    rho = tl.load(penalty)
-    # Addresses seem to change with each turn of a loop (zero is an argument): else the compiler
-    # would read all matrices before it, and keep them all in shared memory.
-    vh_hi, vh_lo, vw_hi, vw_lo = 0, 0, 0, 0
-    kh_hi, kh_lo, kw_hi, kw_lo = 0, 0, 0, 0
-    if RESIDENT:
-        vh_hi, vh_lo = load_square(vh, 0, H), load_square(vh, 1, H)
-        vw_hi, vw_lo = load_square(vw, 0, W), load_square(vw, 1, W)
-        kh_hi, kh_lo = load_square(kh, 0, H), load_square(kh, 1, H)
-        kw_hi, kw_lo = load_square(kw, 0, W), load_square(kw, 1, W)
-
-    done = 0
-    u = tl.maximum(s, 0.0)
-    bu, uh, gap = _gap(b, u, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo, H, W, RESIDENT)
-    going = gap > tol
-    while going:  # cheap products, as long as they help
-        for k in range(CHECK):
-            here = k * zero
-            s = _step(
-                b, s, rho, relaxation, damping, vh + here, vh_hi, vh_lo, vw + here, vw_hi, vw_lo,
-                H, W, 1, RESIDENT,
-            )  # fmt: skip
-        done += CHECK
-        here = done * zero
-        before = gap
-        u = tl.maximum(s, 0.0)
-        bu, uh, gap = _gap(b, u, kh + here, kh_hi, kh_lo, kw + here, kw_hi, kw_lo, H, W, RESIDENT)
-        stalled = (gap > 0.8 * before) & (done >= 4 * CHECK)
-        going = (gap > tol) & (done < max_iter) & (not stalled)
-    going = (gap > tol) & (done < max_iter)
-    while going:
-        for k in range(CHECK):
-            here = k * zero
-            s = _step(
-                b, s, rho, relaxation, damping, vh + here, vh_hi, vh_lo, vw + here, vw_hi, vw_lo,
-                H, W, 3, RESIDENT,
-            )  # fmt: skip
-        done += CHECK
-        here = done * zero
-        u = tl.maximum(s, 0.0)
-        bu, uh, gap = _gap(b, u, kh + here, kh_hi, kh_lo, kw + here, kw_hi, kw_lo, H, W, RESIDENT)
-        going = (gap > tol) & (done < max_iter)
-
+    u, bu, uh, gap, done = _minimise(
+        b, fields, penalties, tol, max_iter, zero,
+        vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo,
+        H, W, CHECK, REFRESH, FIRST, FIRST_RELAXATION, RELAXATION, RESIDENT, LEFT,
+    )  # fmt: skip
     scale = bu / uh
-    tl.store(alpha + place, (u * b / bu).to(alpha.dtype.element_ty), mask=inside)
-    tl.store(u_out + place, (u * scale).to(u_out.dtype.element_ty), mask=inside)
+    tl.store(alpha + place, u * b / bu, mask=inside)
+    tl.store(u_out + place, u * scale, mask=inside)
     value = peak.to(tl.float64) + tl.log(bu * scale).to(tl.float64)
     tl.store(lower + row, value - slack)
     tl.store(upper + row, value + tl.log(1.0 + gap).to(tl.float64) + slack)
     tl.store(iterations + row, done.to(tl.int64))
+
+
+@triton.jit
+def _fit(
+    scores, target, loss_out, slope_out,
+    vh, vw, kh, kw, fields, penalties,
+    height, width, tol, slack, max_iter, zero,
+    H: tl.constexpr, W: tl.constexpr, CHECK: tl.constexpr, REFRESH: tl.constexpr,
+    FIRST: tl.constexpr, FIRST_RELAXATION: tl.constexpr, RELAXATION: tl.constexpr,
+    RESIDENT: tl.constexpr, LEFT: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    i = tl.arange(0, H)[:, None]
+    j = tl.arange(0, W)[None, :]
+    inside = (i < height) & (j < width)
+    place = row * height * width + i * width + j
+    vh_hi, vh_lo = _square(vh, H, RESIDENT)
+    vw_hi, vw_lo = _square(vw, W, RESIDENT)
+    kh_hi, kh_lo = _square(kh, H, RESIDENT)
+    kw_hi, kw_lo = _square(kw, W, RESIDENT)
+    f = tl.load(scores + place, mask=inside, other=float("-inf"))
+    peak = tl.max(f)
+    b = tl.exp((f - peak) * 0.5)
+    u, bu, uh, _, _ = _minimise(
+        b, fields, penalties, tol, max_iter, zero,
+        vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo,
+        H, W, CHECK, REFRESH, FIRST, FIRST_RELAXATION, RELAXATION, RESIDENT, LEFT,
+    )  # fmt: skip
+    conjugate = tl.log(bu * bu / uh)  # less the peak, as the linear term
+    a = tl.load(target + place, mask=inside, other=0.0)
+    f = tl.load(scores + place, mask=inside, other=float("-inf"))
+    mass, linear = _sums(a, tl.where(a > 0, a * (f - peak), 0.0))
+    tl.store(slope_out + place, u * b * (mass / bu) - a, mask=inside)
+    negentropy = _negentropy(
+        a, mass, 1.0 * height * width, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo,
+        H, W, RESIDENT, LEFT,
+    )  # fmt: skip
+    loss = mass * (conjugate - slack) + negentropy - linear
+    tl.store(loss_out + row, tl.where(loss < 0.0, 0.0, loss))

@@ -59,6 +59,23 @@ def times(
 
 
 @triton.jit
+def times_left(
+    x, pointer, hi, lo,
+    N: tl.constexpr, TRANSPOSED: tl.constexpr, PASSES: tl.constexpr, RESIDENT: tl.constexpr,
+):  # fmt: skip
+    """Return ``matrix @ x``."""
+    top = x.to(tl.float16)
+    if PASSES == 1:
+        small = tl.zeros(x.shape, tl.float32)
+    else:
+        rest = ((x - top.to(tl.float32)) * SHIFT).to(tl.float16)
+        small = tl.dot(_part(pointer, lo, 1, N, TRANSPOSED, RESIDENT), top)
+        small = tl.dot(_part(pointer, hi, 0, N, TRANSPOSED, RESIDENT), rest, acc=small)
+        small = small * (1.0 / SHIFT)
+    return tl.dot(_part(pointer, hi, 0, N, TRANSPOSED, RESIDENT), top, acc=small)
+
+
+@triton.jit
 def _part(
     pointer, resident, part: tl.constexpr,
     N: tl.constexpr, TRANSPOSED: tl.constexpr, RESIDENT: tl.constexpr,
@@ -77,11 +94,50 @@ def _part(
 def both(
     x, rows, rows_hi, rows_lo, columns, columns_hi, columns_lo,
     H: tl.constexpr, W: tl.constexpr, TRANSPOSED: tl.constexpr, PASSES: tl.constexpr,
-    RESIDENT: tl.constexpr,
+    RESIDENT: tl.constexpr, LEFT: tl.constexpr,
 ):  # fmt: skip
-    """Multiply a signal by a symmetric matrix, or a basis, along its rows and along its columns.
+    """Return ``rowsᵀ x columns``, or ``rows x columnsᵀ``."""
+    if LEFT:
+        x = times_left(x, rows, rows_hi, rows_lo, H, not TRANSPOSED, PASSES, RESIDENT)
+        x = times(x, columns, columns_hi, columns_lo, W, TRANSPOSED, PASSES, RESIDENT)
+    else:
+        x = times(tl.trans(x), rows, rows_hi, rows_lo, H, TRANSPOSED, PASSES, RESIDENT)
+        x = times(tl.trans(x), columns, columns_hi, columns_lo, W, TRANSPOSED, PASSES, RESIDENT)
+    return x
 
-    Turned before each product, so that the matrix is always the right factor.
+
+@triton.jit
+def rows_times(
+    x, acc, scratch, pointer,
+    M: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, PASSES: tl.constexpr,
+):  # fmt: skip
+    """Return ``acc + x @ matrix`` for rows ``x``, with a matrix that is read again each time.
+
+    Up to 128 outputs in one piece. Beyond, block by block along the inner dimension: the rows pass
+    through scratch memory of the program, two parts of shape ``(M, D)``, because a part of a tile
+    in registers cannot be taken out.
     """
-    x = times(tl.trans(x), rows, rows_hi, rows_lo, H, TRANSPOSED, PASSES, RESIDENT)
-    return times(tl.trans(x), columns, columns_hi, columns_lo, W, TRANSPOSED, PASSES, RESIDENT)
+    if BLOCK == D:
+        acc += times(x, pointer, 0, 0, D, False, PASSES, False)
+    else:
+        m = tl.arange(0, M)[:, None]
+        j = tl.arange(0, D)[None, :]
+        top = x.to(tl.float16)
+        tl.store(scratch + m * D + j, top)
+        if PASSES == 3:
+            tl.store(scratch + M * D + m * D + j, ((x - top.to(tl.float32)) * SHIFT).to(tl.float16))
+        tl.debug_barrier()
+        small = tl.zeros([M, D], tl.float32)
+        for start in range(0, D, BLOCK):
+            k = start + tl.arange(0, BLOCK)
+            rows_hi = tl.load(scratch + m * D + k[None, :])
+            matrix_hi = tl.load(pointer + k[:, None] * D + j)
+            acc = tl.dot(rows_hi, matrix_hi, acc=acc)
+            if PASSES == 3:
+                rows_lo = tl.load(scratch + M * D + m * D + k[None, :])
+                small = tl.dot(rows_lo, matrix_hi, acc=small)
+                small = tl.dot(rows_hi, tl.load(pointer + D * D + k[:, None] * D + j), acc=small)
+        tl.debug_barrier()  # before anybody overwrites the scratch
+        if PASSES == 3:
+            acc += small * (1.0 / SHIFT)
+    return acc

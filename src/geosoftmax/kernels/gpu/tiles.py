@@ -5,12 +5,17 @@ from __future__ import annotations
 import contextlib
 
 import torch
+import triton.language as tl
 from torch import Tensor
 
 from geosoftmax.kernels.reference import SPLIT_CHECK_EVERY
 
 #: Steps between two looks at the gap.
 CHECK_EVERY = SPLIT_CHECK_EVERY
+#: Steps between two precise products.
+REFRESH_EVERY = 20
+#: Changes are multiplied by this before they become half precision: they may be small.
+LIFT = tl.constexpr(64.0)
 #: Rows to a program: the fewest that tensor cores multiply.
 ROWS = 16
 
@@ -20,14 +25,37 @@ def padded(side: int) -> int:
     return max(16, 1 << (side - 1).bit_length())
 
 
+def block(side: int) -> int:
+    """Return how many rows of a matrix with this side are in shared memory at once."""
+    return side if side <= 128 else (1 << 15) // side
+
+
+def row_warps(side: int) -> int:
+    """Return the warps of a program that holds rows of this length."""
+    return 8 if side >= 512 else 4
+
+
+def row_stages(side: int) -> int:
+    """Return how many blocks of a matrix are under way at once."""
+    return 1 if block(side) == side else 2
+
+
+def scratch(like: Tensor, programs: int, side: int) -> Tensor:
+    """Return memory through which programs pass their rows, in two halves, if they are long."""
+    parts = 0 if block(side) == side else 2
+    return like.new_empty((programs, parts, ROWS, side), dtype=torch.float16)
+
+
 def outputs(f: Tensor, dimensions: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return empty ``alpha``, ``u``, ``lower``, ``upper``, iterations for these scores."""
     batch = f.shape[: f.dim() - dimensions]
-    bounds = f.new_empty((2, *batch), dtype=torch.float64)
+    lower, upper = (f.new_empty(batch, dtype=torch.float64) for _ in range(2))
     iterations = f.new_empty(batch, dtype=torch.int64)
-    return torch.empty_like(f), torch.empty_like(f), bounds[0], bounds[1], iterations
+    return torch.empty_like(f), torch.empty_like(f), lower, upper, iterations
 
 
 def on_device(tensor: Tensor) -> contextlib.AbstractContextManager[object]:
     """Launch on the device of a tensor, whatever the current one is."""
-    return torch.cuda.device(tensor.device) if tensor.is_cuda else contextlib.nullcontext()
+    if not tensor.is_cuda or tensor.device.index == torch.cuda.current_device():
+        return contextlib.nullcontext()
+    return torch.cuda.device(tensor.device)
