@@ -349,12 +349,13 @@ def _fit(
     )  # fmt: skip
     conjugate = tl.log(bu * bu / uh)  # less the peak, as the linear term
     a = tl.load(target + place, mask=inside, other=0.0)
-    f = tl.load(scores + place, mask=inside, other=float("-inf"))
-    mass, linear = _sums(a, tl.where(a > 0, a * (f - peak), 0.0))
+    mass = tl.sum(a)
     tl.store(slope_out + place, u * b * (mass / bu) - a, mask=inside)
     negentropy = _negentropy(
         a, mass, 1.0 * height * width, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo,
         H, W, RESIDENT, LEFT,
     )  # fmt: skip
+    f = tl.load(scores + place, mask=inside, other=float("-inf"))
+    linear = tl.sum(tl.where(a > 0, a * (f - peak), 0.0))
     loss = mass * (conjugate - slack) + negentropy - linear
     tl.store(loss_out + row, tl.where(loss < 0.0, 0.0, loss))
