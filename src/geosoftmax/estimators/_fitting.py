@@ -79,7 +79,8 @@ class Losses:
         return float(value), slope
 
     def potential(self, shares: np.ndarray) -> np.ndarray:
-        """Return scores whose geometric softmax is near the shares."""
+        """Return scores whose geometric softmax is near the shares, which sum to one."""
+        shares = shares + 1e-4 * (1 / len(shares) - shares)  # classes that do not occur get a score
         if self.compiled is None:
             return sinkhorn_potential(torch.from_numpy(shares / shares.sum()), self.cost).numpy()
         K, u = self.compiled.kernels[0], np.sqrt(shares)
@@ -112,7 +113,7 @@ class Preconditioner:
         self.basis = None
         if curvature.ndim == 2:
             curvature, self.basis = np.linalg.eigh(curvature)
-        floor = FLATTEST * curvature.max()
+        floor = FLATTEST * max(curvature.max(), FLATTEST)
         values = np.maximum(curvature, floor)
         self.scale = np.empty((len(variances) + 1, len(values)))
         self.scale[:-1] = 1.0 / np.maximum(variances[:, None] * values + penalty, floor)
