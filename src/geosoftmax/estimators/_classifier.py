@@ -68,9 +68,10 @@ class GeometricClassifier(LinearGeometric):
     Notes
     -----
     With smaller scales, probabilities that have a dip between two classes become rare, and the
-    median is nearly always the mode. scikit-learn's checks of estimators demand that the two agree
-    on a set of unordered classes. They do with the default scale, for every penalty, and do not
-    with the paper's 0.5; on ordered classes the two scales predict about equally well.
+    median is nearly always the mode. scikit-learn's checks of estimators demand that prediction and
+    mode agree on three classes that have no order. They do with the default scale and penalty (and
+    smaller penalties), and with the paper's scale, 0.5, they differ on one or two samples of 300. On
+    ordered classes the two scales predict about equally well.
 
     Examples
     --------
