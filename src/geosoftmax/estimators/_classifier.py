@@ -69,8 +69,8 @@ class GeometricClassifier(LinearGeometric):
     -----
     With smaller scales, probabilities that have a dip between two classes become rare, and the
     median is nearly always the mode. scikit-learn's checks of estimators demand that prediction and
-    mode agree on three classes that have no order. They do with the default scale and penalty (and
-    smaller penalties), and with the paper's scale, 0.5, they differ on one or two samples of 300. On
+    mode agree on three classes that have no order. They do with the default scale and penalty, and
+    smaller penalties; with the paper's scale, 0.5, they differ on one or two samples of 300. On
     ordered classes the two scales predict about equally well.
 
     Examples
