@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import StandardScaler
 
 from benchmarks.harness import Bench, Measurement, Rival
-from benchmarks.report import Report, Section, Target
+from benchmarks.report import Report, Section, Target, number
 from geosoftmax.estimators import GeometricClassifier, GeometricClassifierCV
 
 #: All fits: the same penalty, and the same bound on the gradient of the mean objective.
@@ -167,7 +167,7 @@ def _row(name: str, data: Samples, measured: list[Measurement]) -> dict[str, Any
     row: dict[str, Any] = {"": name, "samples": len(X), "features": X.shape[1]}
     row["classes"] = len(np.unique(y))
     for m in measured:
-        row[m.name] = f"{1e3 * m.median:.3g}" + (f" ({m.iterations:.0f})" if m.iterations else "")
+        row[m.name] = number(1e3 * m.median) + (f" ({m.iterations:.0f})" if m.iterations else "")
     return row
 
 
