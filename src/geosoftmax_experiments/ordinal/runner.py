@@ -1,0 +1,158 @@
+"""Run a comparison: the units that are not done yet, on this machine or on a dask cluster."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from joblib import Parallel, delayed, parallel_config
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from threadpoolctl import threadpool_limits
+
+from geosoftmax_experiments.data.ordinal import PUBLISHED_FOLDS, Fold, load_fold, set_names
+from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.ordinal.models import MODELS
+from geosoftmax_experiments.ordinal.selection import measure_fold
+from geosoftmax_experiments.ordinal.store import Settings, Store, Unit, package_versions
+
+__all__ = ["BACKENDS", "Backend", "make_settings", "run"]
+
+BACKENDS = ("local", "dask")
+
+#: What ``--quick`` does: every set and model, but few folds and coarse grids.
+QUICK_FOLDS = 1
+QUICK_ALPHAS = (100.0, 10.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Backend:
+    """Where the work is done: `jobs` processes of this machine, or the workers of a scheduler."""
+
+    name: str = "local"
+    jobs: int = 1
+    scheduler: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in BACKENDS:
+            raise UserError(f"There is no backend {self.name!r}.", f"Take {' or '.join(BACKENDS)}.")
+        if (self.name == "dask") != (self.scheduler is not None):
+            raise UserError(
+                "--backend dask and --scheduler ADDRESS belong together.",
+                "As in: --backend dask --scheduler tcp://127.0.0.1:8786",
+            )
+
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[int]:
+        """Let joblib use this backend; yield its number of jobs."""
+        if self.name == "local":
+            with parallel_config("loky", inner_max_num_threads=1):
+                yield self.jobs
+            return
+        from distributed import Client
+
+        try:
+            client = Client(self.scheduler, timeout="10s")
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"No dask scheduler answers at {self.scheduler}: {error}",
+                "Start one with `dask scheduler`, and workers with `dask worker ADDRESS`.",
+            ) from None
+        with client:
+            if not client.ncores():
+                raise UserError(
+                    f"The dask scheduler at {self.scheduler} has no workers.",
+                    f"Start some with `dask worker {self.scheduler}`.",
+                )
+            with parallel_config("dask", wait_for_workers_timeout=30):
+                yield -1
+
+
+def make_settings(
+    source: str,
+    sets: tuple[str, ...] | None = None,
+    folds: int | None = None,
+    models: tuple[str, ...] | None = None,
+    *,
+    inner: int = 3,
+    quick: bool = False,
+) -> tuple[Settings, dict[tuple[str, int], Fold]]:
+    """Return the settings of a run, and the folds it needs, read and checked."""
+    names = sets or tuple(set_names(source))
+    chosen = models or tuple(MODELS)
+    for model in chosen:
+        if model not in MODELS:
+            raise UserError(f"There is no model {model!r}.", f"Take some of {', '.join(MODELS)}.")
+    count = folds or (QUICK_FOLDS if quick else PUBLISHED_FOLDS)
+    loaded = {(name, k): load_fold(source, name, k) for name in names for k in range(count)}
+    grids = {model: _grid(model, quick) for model in chosen}
+    data = {name: "".join(loaded[name, k].digest()[:4] for k in range(count)) for name in names}
+    settings = Settings(source, names, count, chosen, inner, grids, data, package_versions())
+    return settings, loaded
+
+
+def run(
+    store: Store, folds: dict[tuple[str, int], Fold], backend: Backend, console: Console
+) -> None:
+    """Do what is missing, writing each unit as it comes, with a bar that tells the time left."""
+    settings = store.settings
+    missing = store.missing()
+    done = len(settings.units()) - len(missing)
+    if done:
+        console.print(f"Continuing: {done} of {done + len(missing)} units are done already.")
+    if not missing:
+        return
+    calls = (
+        delayed(_work)(
+            unit, folds[unit.name, unit.fold], settings.grids[unit.model], settings.inner
+        )
+        for unit in missing
+    )
+    with backend.connected() as jobs, _bar(console) as bar:
+        task = bar.add_task("comparing", total=done + len(missing), completed=done)
+        parallel = Parallel(jobs, batch_size=1, return_as="generator_unordered")
+        for unit, rows in parallel(calls):
+            store.write(unit, rows)
+            bar.advance(task)
+
+
+def _work(
+    unit: Unit, fold: Fold, grid: list[dict[str, float]], inner: int
+) -> tuple[Unit, list[dict[str, Any]]]:
+    """Do a unit on one thread: workers share the cores among them."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            model = replace(MODELS[unit.model], grid=tuple(grid))
+            return unit, measure_fold(model, fold, inner)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _grid(model: str, quick: bool) -> list[dict[str, float]]:
+    points = MODELS[model].grid
+    return [point for point in points if not quick or point["alpha"] in QUICK_ALPHAS]
+
+
+def _bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("elapsed,"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        console=console,
+    )

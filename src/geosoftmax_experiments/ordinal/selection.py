@@ -1,0 +1,138 @@
+"""One unit of work: fit a model on a training fold, choosing its parameters inside, and measure.
+
+Inner folds are the same for every model. Each point of the grid is fitted once on each, and its
+held-out predictions are judged under every decision and by every criterion at once; what is chosen
+is then fitted on the whole training fold. The test fold is seen by the measures alone.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from geosoftmax_experiments.data.ordinal import Fold
+from geosoftmax_experiments.ordinal.decisions import Prediction, decide
+from geosoftmax_experiments.ordinal.measures import (
+    CRITERIA,
+    hausdorff,
+    measure_labels,
+    measure_probabilities,
+)
+from geosoftmax_experiments.ordinal.models import Model, Predictor
+
+__all__ = ["Chosen", "choose", "inner_folds", "measure_fold", "standardise"]
+
+Parameters = dict[str, float]
+Chosen = dict[tuple[str, str], Parameters]
+
+
+def measure_fold(model: Model, fold: Fold, inner: int) -> list[dict[str, Any]]:
+    """Return one row for each decision of the model and each criterion of choice."""
+    start = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        warnings.simplefilter("always", ConvergenceWarning)
+        chosen = choose(model, fold.X_train, fold.y_train, fold.classes, inner)
+        rows = _rows(model, fold, chosen)
+    unconverged = sum(issubclass(w.category, ConvergenceWarning) for w in caught)
+    for w in caught:
+        if not issubclass(w.category, ConvergenceWarning):
+            warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
+    seconds = time.perf_counter() - start
+    return [{**row, "unconverged": unconverged, "seconds": round(seconds, 4)} for row in rows]
+
+
+def choose(model: Model, X: np.ndarray, y: np.ndarray, classes: int, inner: int) -> Chosen:
+    """Return the best parameters for each decision and criterion, by `inner`-fold validation."""
+    table = {(rule, by): [] for rule in model.decisions for by in CRITERIA}
+    predictions = _held_out(model, X, y, classes, inner) if len(model.grid) > 1 else []
+    for prediction in predictions:
+        divergence = hausdorff(y, prediction.probabilities)
+        for rule in model.decisions:
+            chosen = decide(prediction, rule)
+            table[rule, "mae"].append(np.abs(chosen - y).mean())
+            table[rule, "accuracy"].append((chosen != y).mean())
+            table[rule, "hausdorff"].append(divergence)
+    return {
+        key: model.grid[int(np.argmin(np.round(losses, 12)))] if losses else model.grid[0]
+        for key, losses in table.items()
+    }
+
+
+def inner_folds(y: np.ndarray, folds: int, seed: int = 0) -> np.ndarray:
+    """Deal the samples of each class in turn; return the number of the fold of each sample.
+
+    Classes may be smaller than the number of folds.
+    """
+    order = np.random.default_rng(seed).permutation(len(y))
+    dealt = order[np.argsort(y[order], kind="stable")]
+    number = np.empty(len(y), dtype=int)
+    number[dealt] = np.arange(len(y)) % min(folds, len(y))
+    return number
+
+
+def standardise(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and deviation of the features; constant ones are left at their size."""
+    spread = X.std(0)
+    constant = spread <= 1e-12 * np.maximum(1.0, np.abs(X).max(0))
+    return X.mean(0), np.where(constant, 1.0, spread)
+
+
+def _fit(
+    model: Model, X: np.ndarray, y: np.ndarray, classes: int, parameters: Parameters
+) -> Predictor:
+    """Fit on features that are standardised by the same samples."""
+    mean, spread = standardise(X)
+    predict = model.fit((X - mean) / spread, y, classes, **parameters)
+    return lambda new: predict((new - mean) / spread)
+
+
+def _held_out(
+    model: Model, X: np.ndarray, y: np.ndarray, classes: int, inner: int
+) -> list[Prediction]:
+    """Return, for each point of the grid, what it predicts of samples that it did not see."""
+    number = inner_folds(y, inner)
+    predictions = []
+    for parameters in model.grid:
+        probabilities = np.empty((len(y), classes))
+        scores = np.empty((len(y), classes)) if "scores" in model.decisions else None
+        for k in np.unique(number):
+            out = number == k
+            found = _fit(model, X[~out], y[~out], classes, parameters)(X[out])
+            probabilities[out] = found.probabilities
+            if scores is not None and found.scores is not None:
+                scores[out] = found.scores
+        predictions.append(Prediction(probabilities, scores))
+    return predictions
+
+
+def _rows(model: Model, fold: Fold, chosen: Chosen) -> list[dict[str, Any]]:
+    """Fit what was chosen, each once, and measure it on the test fold."""
+    fitted: dict[tuple[tuple[str, float], ...], tuple[Prediction, dict[str, float]]] = {}
+    rows = []
+    for (rule, by), parameters in chosen.items():
+        key = tuple(parameters.items())
+        if key not in fitted:
+            predict = _fit(model, fold.X_train, fold.y_train, fold.classes, parameters)
+            prediction = predict(fold.X_test)
+            fitted[key] = prediction, measure_probabilities(fold.y_test, prediction)
+        prediction, of_probabilities = fitted[key]
+        of_labels = measure_labels(fold.y_test, decide(prediction, rule), fold.classes)
+        rows.append(
+            {
+                "set": fold.name,
+                "fold": fold.number,
+                "folds_by": fold.origin,
+                "model": model.name,
+                "decision": rule,
+                "selected_by": by,
+                **{name: parameters.get(name) for name in ("alpha", "scale")},
+                **of_probabilities,
+                **of_labels,
+            }
+        )
+    return rows
