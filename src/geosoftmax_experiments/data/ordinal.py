@@ -115,7 +115,7 @@ def make_split(y: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
     train, test = train_test_split(
         np.arange(len(y)), test_size=0.25, random_state=number, stratify=strata
     )
-    return train, test
+    return np.asarray(train), np.asarray(test)
 
 
 # ------------------------------------------------------------------ the survey's files

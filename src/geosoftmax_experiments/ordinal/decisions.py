@@ -19,7 +19,8 @@ LABELS = {
     "median": "median",
     "mean": "mean (least squared cost)",
     "scores": "argmax of the scores",
-    "own": "its own",
+    "own": "the model's own",
+    "chosen": "that of these rules which does best on the inner folds",
 }
 
 
@@ -57,7 +58,7 @@ def decide(prediction: Prediction, rule: str) -> np.ndarray:
             raise ValueError("the decision 'scores' needs a model with scores.")
         return prediction.scores.argmax(1)
     if rule not in (*RULES, "own"):
-        raise ValueError(f"rule must be one of {', '.join(LABELS)}; got {rule!r}.")
+        raise ValueError(f"rule must be one of {', '.join(RULES)}, scores or own; got {rule!r}.")
     p = prediction.probabilities
     apart = np.abs(np.subtract.outer(np.arange(p.shape[1]), np.arange(p.shape[1])))
     cost = {"median": apart, "mean": apart**2}.get(rule, apart > 0)

@@ -40,7 +40,7 @@ class Model:
     grid : tuple of dict
         The parameters to choose from, by cross-validation inside the training fold.
     decisions : tuple of str
-        Rules to predict by, the model's own first.
+        Rules to predict by, the model's own first. Where there are several, "chosen" is added.
     note : str
         What it is and whose code.
     """
@@ -166,7 +166,7 @@ MODELS = {
         ),
         Model(
             "g-scale",
-            "g-logistic, scale chosen",
+            "g-logistic(scale)",
             _fit_geometric,
             _grid(alpha=ALPHAS, scale=SCALES),
             ("scores", *RULES),

@@ -105,22 +105,20 @@ def run(
     store: Store, folds: dict[tuple[str, int], Fold], backend: Backend, console: Console
 ) -> None:
     """Do what is missing, writing each unit as it comes, with a bar that tells the time left."""
-    settings = store.settings
+    grids, inner = store.settings.grids, store.settings.inner
     missing = store.missing()
-    done = len(settings.units()) - len(missing)
+    done = len(store.settings.units()) - len(missing)
     if done:
         console.print(f"Continuing: {done} of {done + len(missing)} units are done already.")
     if not missing:
         return
     calls = (
-        delayed(_work)(
-            unit, folds[unit.name, unit.fold], settings.grids[unit.model], settings.inner
-        )
+        delayed(_work)(unit, folds[unit.name, unit.fold], grids[unit.model], inner)
         for unit in missing
     )
     with backend.connected() as jobs, _bar(console) as bar:
         task = bar.add_task("comparing", total=done + len(missing), completed=done)
-        parallel = Parallel(jobs, batch_size=1, return_as="generator_unordered")
+        parallel: Any = Parallel(jobs, batch_size=1, return_as="generator_unordered")  # type: ignore[arg-type]
         for unit, rows in parallel(calls):
             store.write(unit, rows)
             bar.advance(task)

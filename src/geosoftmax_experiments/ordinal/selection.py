@@ -24,10 +24,11 @@ from geosoftmax_experiments.ordinal.measures import (
 )
 from geosoftmax_experiments.ordinal.models import Model, Predictor
 
-__all__ = ["Chosen", "choose", "inner_folds", "measure_fold", "standardise"]
+__all__ = ["Chosen", "choose", "fit", "inner_folds", "measure_fold", "standardise"]
 
 Parameters = dict[str, float]
-Chosen = dict[tuple[str, str], Parameters]
+#: By decision and criterion: the rule to decide by, and the parameters of the fit.
+Chosen = dict[tuple[str, str], tuple[str, Parameters]]
 
 
 def measure_fold(model: Model, fold: Fold, inner: int) -> list[dict[str, Any]]:
@@ -47,20 +48,28 @@ def measure_fold(model: Model, fold: Fold, inner: int) -> list[dict[str, Any]]:
 
 
 def choose(model: Model, X: np.ndarray, y: np.ndarray, classes: int, inner: int) -> Chosen:
-    """Return the best parameters for each decision and criterion, by `inner`-fold validation."""
-    table = {(rule, by): [] for rule in model.decisions for by in CRITERIA}
-    predictions = _held_out(model, X, y, classes, inner) if len(model.grid) > 1 else []
-    for prediction in predictions:
-        divergence = hausdorff(y, prediction.probabilities)
+    """Return the best parameters for each decision and criterion, by `inner`-fold validation.
+
+    The decision "chosen" is the rule that does best itself; of equal rules, the model's own.
+    """
+    predictions = _held_out(model, X, y, classes, inner)
+    divergences = [hausdorff(y, prediction.probabilities) for prediction in predictions]
+    losses = {}
+    for rule in model.decisions:
+        labels = np.array([decide(prediction, rule) for prediction in predictions])
+        losses[rule] = {"mae": np.abs(labels - y).mean(1), "accuracy": (labels != y).mean(1)}
+    found: Chosen = {}
+    for by in CRITERIA:
+        best = {}
         for rule in model.decisions:
-            chosen = decide(prediction, rule)
-            table[rule, "mae"].append(np.abs(chosen - y).mean())
-            table[rule, "accuracy"].append((chosen != y).mean())
-            table[rule, "hausdorff"].append(divergence)
-    return {
-        key: model.grid[int(np.argmin(np.round(losses, 12)))] if losses else model.grid[0]
-        for key, losses in table.items()
-    }
+            values = divergences if by == "hausdorff" else losses[rule][by]
+            k = int(np.round(values, 12).argmin())  # rounding makes no difference
+            found[rule, by] = rule, model.grid[k]
+            best[rule] = values[k]
+        if len(best) > 1:
+            rule = min(best, key=lambda rule: best[rule])
+            found["chosen", by] = found[rule, by]
+    return found
 
 
 def inner_folds(y: np.ndarray, folds: int, seed: int = 0) -> np.ndarray:
@@ -82,7 +91,7 @@ def standardise(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return X.mean(0), np.where(constant, 1.0, spread)
 
 
-def _fit(
+def fit(
     model: Model, X: np.ndarray, y: np.ndarray, classes: int, parameters: Parameters
 ) -> Predictor:
     """Fit on features that are standardised by the same samples."""
@@ -102,7 +111,7 @@ def _held_out(
         scores = np.empty((len(y), classes)) if "scores" in model.decisions else None
         for k in np.unique(number):
             out = number == k
-            found = _fit(model, X[~out], y[~out], classes, parameters)(X[out])
+            found = fit(model, X[~out], y[~out], classes, parameters)(X[out])
             probabilities[out] = found.probabilities
             if scores is not None and found.scores is not None:
                 scores[out] = found.scores
@@ -114,10 +123,10 @@ def _rows(model: Model, fold: Fold, chosen: Chosen) -> list[dict[str, Any]]:
     """Fit what was chosen, each once, and measure it on the test fold."""
     fitted: dict[tuple[tuple[str, float], ...], tuple[Prediction, dict[str, float]]] = {}
     rows = []
-    for (rule, by), parameters in chosen.items():
+    for (decision, by), (rule, parameters) in chosen.items():
         key = tuple(parameters.items())
         if key not in fitted:
-            predict = _fit(model, fold.X_train, fold.y_train, fold.classes, parameters)
+            predict = fit(model, fold.X_train, fold.y_train, fold.classes, parameters)
             prediction = predict(fold.X_test)
             fitted[key] = prediction, measure_probabilities(fold.y_test, prediction)
         prediction, of_probabilities = fitted[key]
@@ -128,8 +137,9 @@ def _rows(model: Model, fold: Fold, chosen: Chosen) -> list[dict[str, Any]]:
                 "fold": fold.number,
                 "folds_by": fold.origin,
                 "model": model.name,
-                "decision": rule,
+                "decision": decision,
                 "selected_by": by,
+                "rule": rule,
                 **{name: parameters.get(name) for name in ("alpha", "scale")},
                 **of_probabilities,
                 **of_labels,
