@@ -8,6 +8,7 @@ never below the divergence; by Prop. 5 the gap closes where the scores can be an
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -40,10 +41,11 @@ def run(fold: Fold, steps: int, seed: int, output: Path, console: Console) -> pd
     save(draw(curves, fold.name), output)
     files.write(output.with_suffix(".csv"), lambda path: curves.to_csv(path, index=False))
     for scores in SCORES:
-        last = curves[curves["scores"] == scores].iloc[-1]
+        last: Any = curves[curves["scores"] == scores].iloc[-1]
+        gap = last["train loss"] - last["train divergence"]
         console.print(
             f"{scores}: on train, loss {last['train loss']:.4f} and divergence "
-            f"{last['train divergence']:.4f} after {steps} steps: gap {_gap(last):.2e}"
+            f"{last['train divergence']:.4f} after {steps} steps: gap {gap:.2e}"
         )
     lowest = min((curves[f"{p} loss"] - curves[f"{p} divergence"]).min() for p in PARTS)
     console.print(f"The smallest difference, loss less divergence, at any step: {lowest:.2e}")
@@ -52,6 +54,8 @@ def run(fold: Fold, steps: int, seed: int, output: Path, console: Console) -> pd
 
 
 PARTS = ("train", "validation")
+#: Gaps below this are rounding, and drawn at it.
+FLOOR = 1e-9
 
 
 def train(fold: Fold, scores: str, steps: int, seed: int, console: Console) -> pd.DataFrame:
@@ -111,21 +115,17 @@ def draw(curves: pd.DataFrame, name: str) -> Figure:
         part = curves[curves["scores"] == kind]
         for where, colour in (("train", "#d62728"), ("validation", "#1f77b4")):
             loss, divergence = part[f"{where} loss"], part[f"{where} divergence"]
-            upper.plot(part["step"], loss, color=colour, label=f"loss, {where}")
-            upper.plot(
-                part["step"], divergence, color=colour, ls="--", label=f"divergence, {where}"
-            )
-            lower.plot(part["step"], np.maximum(loss - divergence, 1e-9), color=colour)
+            step = part["step"] + 1
+            upper.plot(step, loss, color=colour, label=f"loss, {where}")
+            upper.plot(step, divergence, color=colour, ls="--", label=f"divergence, {where}")
+            lower.plot(step, np.maximum(loss - divergence, FLOOR), color=colour)
         upper.set_title(f"{kind} scores", fontsize=10)
         upper.set_ylim(bottom=0)
         lower.set_yscale("log")
+        lower.set_xscale("log")
         lower.set_xlabel("step")
     axes[0, 0].set_ylabel("mean over samples")
-    axes[1, 0].set_ylabel("loss - divergence")
+    axes[1, 0].set_ylabel(f"loss - divergence\n(below {FLOOR:.0e}: there)")
     axes[0, -1].legend(fontsize=9, frameon=False)
     figure.suptitle(f"g-logistic loss and Hausdorff divergence in training: {name}", fontsize=11)
     return figure
-
-
-def _gap(row: pd.Series) -> float:
-    return float(row["train loss"] - row["train divergence"])

@@ -130,7 +130,7 @@ def learn_columns(features: pd.DataFrame) -> list[Column]:
     """Decide which columns are numbers and which categories."""
     columns = []
     for name in features.columns:
-        values = features[name]
+        values: Any = features[name]
         if types.is_bool_dtype(values.dtype) or types.is_numeric_dtype(values.dtype):
             columns.append(Column(name))
             continue
@@ -169,7 +169,7 @@ def encode(table: pd.DataFrame, columns: list[Column], path: Path) -> np.ndarray
         )
     parts = []
     for column in columns:
-        values = table[column.name]
+        values: Any = table[column.name]
         if column.categories is None:
             parts.append(_numbers(values, path)[:, None])
             continue

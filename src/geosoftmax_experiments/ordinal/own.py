@@ -230,7 +230,7 @@ def predict_table(
     model = load_model(folder)
     table = encoding.read_table(path)
     used = [column.name for column in model.columns if column.name in table.columns]
-    complete = encoding.complete_rows(table[used], path, skip_missing)
+    complete = encoding.complete_rows(table.loc[:, used], path, skip_missing)
     X = encoding.encode(table.loc[complete], model.columns, path)
     prediction = model.predict(X)
     labels = pd.Series([model.classes[k] for k in decide(prediction, model.decision)])

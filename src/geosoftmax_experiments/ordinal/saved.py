@@ -98,8 +98,11 @@ def load_model(folder: Path) -> OrdinalModel:
         Column(c["name"], None if c["categories"] is None else tuple(c["categories"]))
         for c in words["columns"]
     ]
-    kept = {key: words[key] for key in ("target", "classes", "scale", "alpha", "decision")}
-    return OrdinalModel(columns=columns, **kept, **{name: arrays[name] for name in ARRAYS})
+    kept: dict[str, Any] = {
+        key: words[key] for key in ("target", "classes", "scale", "alpha", "decision")
+    }
+    kept |= {name: arrays[name] for name in ARRAYS}
+    return OrdinalModel(columns=columns, **kept)
 
 
 def _checksum(words: dict[str, Any]) -> str:
