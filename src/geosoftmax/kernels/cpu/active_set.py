@@ -50,7 +50,7 @@ def active_set(cost: Cost, b: Tensor, start: Tensor | None) -> Rows:
     peak = np.zeros(rows)
     slack = rounding_allowance(cost.size, torch.float64)
     found = (np.empty_like(flat), u, lower, upper, iterations)
-    spread(_pivot, rows, 32 * b.numel(), kernels(cost), flat, peak, warm, inside, slack, *found)
+    spread(pivot, rows, 32 * b.numel(), kernels(cost), flat, peak, warm, inside, slack, *found)
     return as_rows(b, u, lower, upper, iterations)
 
 
@@ -83,13 +83,14 @@ def kernels(cost: Cost) -> np.ndarray:
 def _solve(f, kernels, b, peak, inside, slack, alpha, u, lower, upper, iterations, first, last):
     shared = kernels.shape[0] == 1
     prepare(f, kernels[0], shared, b, peak, inside, first, last)
-    _pivot(kernels, b, peak, shared, inside, slack, alpha, u, lower, upper, iterations, first, last)
+    pivot(kernels, b, peak, shared, inside, slack, alpha, u, lower, upper, iterations, first, last)
 
 
 @jit
-def _pivot(
+def pivot(
     kernels, b, peak, guessed, inside, slack, alpha, u, lower, upper, iterations, first, last
 ):
+    """Solve rows; `inside` holds the supports to begin with, if guessed, and those found after."""
     d = b.shape[1]
     todo = np.empty(last - first, dtype=np.int64)
     left = 0

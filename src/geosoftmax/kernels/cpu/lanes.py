@@ -78,8 +78,8 @@ def uncovered(K, b, lanes, inside):
 
 
 @jit
-def prepare(scores, K, shared, b, peak, inside, first, last):
-    """``b = exp((f - peak) / 2)`` and, for a shared kernel, the guess of a support, for each row.
+def prepare(scores, K, guessing, b, peak, inside, first, last):
+    """``b = exp((f - peak) / 2)`` and, if asked for, the guess of a support, for each row.
 
     The peak is NaN where a row cannot be solved.
     """
@@ -111,13 +111,15 @@ def prepare(scores, K, shared, b, peak, inside, first, last):
                 fine[r] = fine[r] if below <= 0.0 else 0.0  # NaN and all infinities fail
                 x[i, r] = below
             exponentials(x[i], bits, power)
-        if shared:
-            uncovered(K, x, LANES, guess)
         for r in range(rows):
             peak[start + r] = top[r] if fine[r] > 0.0 else np.nan
             for i in range(d):
                 b[start + r, i] = x[i, r]
-                inside[start + r, i] = guess[i, r] > 0.0
+        if guessing:
+            uncovered(K, x, LANES, guess)
+            for r in range(rows):
+                for i in range(d):
+                    inside[start + r, i] = guess[i, r] > 0.0
 
 
 @jit

@@ -1,0 +1,252 @@
+"""The linear classifier with penalty, scale and cost chosen by cross-validation."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from sklearn.metrics import check_scoring
+from sklearn.model_selection import check_cv
+from sklearn.utils.parallel import Parallel, delayed
+
+from geosoftmax.costs.base import Cost
+from geosoftmax.estimators._classifier import GeometricClassifier, warn_unless_converged
+from geosoftmax.estimators._design import Design
+from geosoftmax.estimators._fitting import Fit, Losses, Objective, minimise, start
+from geosoftmax.estimators._linear import LinearGeometric
+from geosoftmax.estimators._reading import (
+    decision_costs,
+    read_cost,
+    read_costs,
+    read_count,
+    read_number,
+    read_numbers,
+)
+
+__all__ = ["GeometricClassifierCV"]
+
+
+class GeometricClassifierCV(LinearGeometric):
+    r"""`GeometricClassifier` with penalty, scale and cost chosen by cross-validation.
+
+    Within each fold the penalties are gone through from the largest to the smallest, each fit
+    starting where the last one ended. The best setting is then fitted to all samples.
+
+    Parameters
+    ----------
+    cost : as for `GeometricClassifier`, or a list of such
+        A list is a list of candidates.
+    scales : sequence of float
+        Candidates for the factor of the cost.
+    alphas : sequence of float
+        Candidates for the weight of the penalty.
+    cv : int, splitter or iterable of splits, optional
+        As in scikit-learn; by default 5 stratified folds.
+    scoring : str or callable, optional
+        A scikit-learn scorer; the largest mean over folds wins. By default it suits the decision:
+        minus the mean absolute error in positions for ``"median"``, minus the mean squared error
+        for ``"mean"``, the accuracy for ``"mode"`` and ``"scores"``, and minus the mean cost
+        (without its scale) for ``"cost"``. Sample weights count in those, and in scorers that take
+        ``sample_weight``.
+    decision, fit_intercept, classes, class_weight, max_iter, tol
+        As for `GeometricClassifier`.
+    n_jobs : int, optional
+        Folds to work on at the same time, as in scikit-learn.
+
+    Attributes
+    ----------
+    alpha_, scale_ : float
+        What was chosen. Of equally good settings, the one with the largest penalty; then the one
+        that was named first.
+    cost_ : Cost
+        The cost that was chosen, times `scale_`.
+    best_score_ : float
+    scores_ : dict of ndarray
+        A table with one row per setting, as for `pandas.DataFrame`: columns ``cost``, ``scale``,
+        ``alpha``, ``mean_score``, ``std_score`` and one ``split<k>_score`` per fold.
+    classes_, coef_, intercept_, n_iter_, n_features_in_, feature_names_in_
+        Of the fit to all samples, as for `GeometricClassifier`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from geosoftmax.estimators import GeometricClassifierCV
+    >>> X = np.random.default_rng(0).normal(size=(60, 2))
+    >>> y = np.digitize(X[:, 0], [-0.5, 0.5])
+    >>> model = GeometricClassifierCV(scales=(0.4, 1.0), alphas=(10.0, 1.0, 0.1)).fit(X, y)
+    >>> model.alpha_, model.scale_
+    (0.1, 0.4)
+    >>> model.scores_["mean_score"].shape
+    (6,)
+    """
+
+    n_iter_: int
+
+    def __init__(
+        self,
+        cost: Any = "squared",
+        *,
+        scales: Any = (0.4,),
+        alphas: Any = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01),
+        cv: Any = None,
+        scoring: Any = None,
+        decision: str = "median",
+        fit_intercept: bool = True,
+        classes: Any = None,
+        class_weight: Any = None,
+        max_iter: int = 1000,
+        tol: float = 1e-4,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.cost = cost
+        self.scales = scales
+        self.alphas = alphas
+        self.cv = cv
+        self.scoring = scoring
+        self.decision = decision
+        self.fit_intercept = fit_intercept
+        self.classes = classes
+        self.class_weight = class_weight
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_jobs = n_jobs
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Choose the setting, then fit it to all samples.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+            Class labels.
+        sample_weight : array of shape (n_samples,), optional
+            Weights in the fits, and in the scores.
+        groups : array of shape (n_samples,), optional
+            What `cv` keeps together, if it is a splitter by groups.
+
+        Returns
+        -------
+        GeometricClassifierCV
+            Itself.
+        """
+        alphas = sorted(set(read_numbers("alphas", self.alphas)), reverse=True)
+        scales = read_numbers("scales", self.scales, positive=True)
+        tol = read_number("tol", self.tol, positive=True)
+        max_iter = read_count("max_iter", self.max_iter)
+        X, target, weight = self._read(X, y, sample_weight)
+        given = read_costs(self.cost)
+        costs = [read_cost(one, 1.0, len(self.classes_)) for one in given]
+        task = Task(
+            X, target, weight, self.classes_, self._scorer(len(costs)), self.decision,
+            bool(self.fit_intercept), tol, max_iter,
+        )  # fmt: skip
+        splitter: Any = check_cv(self.cv, target, classifier=True)
+        splits = list(splitter.split(X, target, groups))
+        settings = list(itertools.product(costs, scales))
+        found: Any = Parallel(n_jobs=self.n_jobs)(
+            delayed(_score_fold)(task, settings, alphas, *split) for split in splits
+        )
+        scores = np.array([fold for fold, _ in found])  # (folds, settings, alphas)
+        means = scores.mean(0)
+        # Of equal means the first wins, penalties first: they descend.
+        near = means >= means.max() - 1e-12 * max(1.0, abs(means.max()))
+        at_alpha, at_setting = (int(k[0]) for k in near.T.nonzero())
+        cost, self.scale_ = settings[at_setting]
+        self.alpha_ = alphas[at_alpha]
+        self.best_score_ = float(means[at_setting, at_alpha])
+        named = [one if isinstance(one, str) else repr(one) for one in given]
+        self.scores_ = _table(named, scales, alphas, scores)
+
+        total = weight.sum()
+        design = Design(X, weight / total, task.fit_intercept)
+        losses = Losses(cost * self.scale_, target, weight / total)
+        objective = Objective(design, losses, self.alpha_ / total)
+        last = minimise(objective, start(design, losses), tol, max_iter)
+        warn_unless_converged(max((last, *(worst for _, worst in found)), key=_badness), tol)
+        self._keep(*design.coefficients(last.V), losses.cost, X.dtype)
+        self.n_iter_ = last.iterations
+        return self
+
+    def _scorer(self, n_costs: int) -> Any:
+        if self.scoring is not None:
+            return check_scoring(GeometricClassifier(), self.scoring)
+        if self.decision == "cost" and n_costs > 1:
+            raise ValueError(
+                "decision='cost' has a measure of its own for each of the costs, so they cannot be "
+                "compared. Give scoring, or one cost."
+            )
+        return None
+
+
+class Task(NamedTuple):
+    """What every fold works on."""
+
+    X: Any
+    target: np.ndarray
+    weight: np.ndarray
+    classes: np.ndarray
+    scorer: Any
+    decision: str
+    fit_intercept: bool
+    tol: float
+    max_iter: int
+
+
+def _score_fold(
+    task: Task, settings: list[tuple[Cost, float]], alphas: list[float], train: Any, test: Any
+) -> tuple[np.ndarray, Fit]:
+    """Return the scores by setting and penalty, and the fit that is farthest from converged."""
+    X, target, weight = task.X[train], task.target[train], task.weight[train]
+    total = weight.sum()
+    if not (total > 0 and task.weight[test].sum() > 0):
+        raise ValueError("a fold of cv holds no sample with a positive weight; choose another cv.")
+    design = Design(X, weight / total, task.fit_intercept)
+    scores = np.empty((len(settings), len(alphas)))
+    worst = None
+    for row, (cost, scale) in enumerate(settings):
+        losses = Losses(cost * scale, target, weight / total)
+        V = start(design, losses)
+        for column, alpha in enumerate(alphas):
+            objective = Objective(design, losses, alpha / total)
+            found = minimise(objective, V, task.tol, task.max_iter)
+            V = found.V
+            model = GeometricClassifier(decision=task.decision)
+            model.classes_, model.n_features_in_ = task.classes, X.shape[1]
+            model._keep(*design.coefficients(V), losses.cost, X.dtype)
+            scores[row, column] = _score(task, model, cost, test)
+            worst = found if worst is None else max(worst, found, key=_badness)
+    assert worst is not None
+    return scores, worst
+
+
+def _score(task: Task, model: GeometricClassifier, cost: Cost, test: Any) -> float:
+    X, target, weight = task.X[test], task.target[test], task.weight[test]
+    if task.scorer is None:
+        paid = decision_costs(task.decision, cost)[target, model._choose(X)]
+        mean = float(np.average(paid, weights=weight))
+        return 1.0 - mean if task.decision in ("mode", "scores") else -mean
+    weighted = "sample_weight" in inspect.signature(task.scorer).parameters
+    options = {"sample_weight": weight} if weighted and (weight != weight[0]).any() else {}
+    return float(task.scorer(model, X, task.classes[target], **options))
+
+
+def _badness(found: Fit) -> tuple[bool, float]:
+    return not found.converged, found.largest
+
+
+def _table(
+    costs: list[str], scales: list[float], alphas: list[float], scores: np.ndarray
+) -> dict[str, np.ndarray]:
+    rows = zip(*itertools.product(costs, scales, alphas), strict=True)
+    cost, scale, alpha = map(np.array, rows)
+    flat = scores.reshape(len(scores), -1)
+    return {
+        "cost": cost,
+        "scale": scale,
+        "alpha": alpha,
+        "mean_score": flat.mean(0),
+        "std_score": flat.std(0),
+        **{f"split{k}_score": fold for k, fold in enumerate(flat)},
+    }

@@ -1,0 +1,102 @@
+"""The features as the optimiser sees them: centred, and turned into their principal axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+#: Samples or features, whichever is fewer, up to which principal axes are worth finding.
+MOST_AXES = 1000
+#: Columns whose deviations differ by more than this are not mixed: the smaller would lose digits.
+WIDEST_SPREAD = 1e4
+
+
+class Design:
+    """Scores ``f = X W + c`` in coordinates ``V`` in which the features are uncorrelated.
+
+    ``V`` has one row per axis and one column per class; its last row is the intercept at the mean
+    of the features. Where axes are not sought (many features, columns of very different size) they
+    are the features themselves. Dense samples are turned once and for all, without the axes along
+    which none of them varies: the penalty keeps the weights there at zero. Sparse samples stay as
+    they are, and weights are turned.
+
+    Attributes
+    ----------
+    variances : ndarray of shape (n_axes,)
+    """
+
+    def __init__(self, X: Any, weight: np.ndarray, fit_intercept: bool) -> None:
+        """Take samples, and their weights, which sum to one."""
+        p = X.shape[1]
+        self.fit_intercept = fit_intercept
+        self.mean = np.asarray(weight @ X).ravel() if fit_intercept else np.zeros(p)
+        self.axes: np.ndarray | None = None
+        self.is_sparse = sparse.issparse(X)
+        if self.is_sparse:
+            self.X = X.astype(np.float64, copy=False)
+            second = np.asarray(weight @ X.multiply(X)).ravel()
+            self.variances = np.maximum(second - self.mean**2, 0.0)
+        else:
+            self.X = X - self.mean
+            self.variances = weight @ (self.X * self.X)
+        if self._can_turn():
+            self._turn(weight)
+
+    def _can_turn(self) -> bool:
+        varying = self.variances[self.variances > 0]
+        if len(varying) == 0 or varying.max() > WIDEST_SPREAD**2 * varying.min():
+            return False
+        n, p = self.X.shape
+        return (p if self.is_sparse else min(n, p)) <= MOST_AXES
+
+    def _turn(self, weight: np.ndarray) -> None:
+        n, p = self.X.shape
+        if self.is_sparse:
+            scaled = self.X.multiply(np.sqrt(weight)[:, None]).tocsr()
+            second = (scaled.T @ scaled).toarray() - np.outer(self.mean, self.mean)
+            variances, self.axes = np.linalg.eigh(second)
+            self.variances = np.maximum(variances, 0.0)
+            return
+        scaled = self.X * np.sqrt(weight)[:, None]
+        variances, axes = np.linalg.eigh(scaled.T @ scaled if p <= n else scaled @ scaled.T)
+        kept = variances > max(n, p) * np.finfo(float).eps * variances[-1]
+        self.variances, axes = variances[kept], axes[:, kept]
+        self.axes = axes if p <= n else (scaled.T @ axes) / np.sqrt(self.variances)
+        self.X = self.X @ self.axes
+
+    def scores(self, V: np.ndarray) -> np.ndarray:
+        """Return the scores of all samples."""
+        if self.is_sparse:
+            W = self._weights(V)
+            return np.asarray(self.X @ W) + (V[-1] - self.mean @ W)
+        f = self.X @ V[:-1]
+        f += V[-1]
+        return f
+
+    def gradient(self, slope: np.ndarray) -> np.ndarray:
+        """Return the gradient in V, from that in the scores."""
+        gradient = np.empty((len(self.variances) + 1, slope.shape[1]))
+        gradient[-1] = slope.sum(0) if self.fit_intercept else 0.0
+        features = self.X.T @ slope
+        if self.is_sparse:
+            features = features - np.outer(self.mean, gradient[-1])
+            if self.axes is not None:
+                features = self.axes.T @ features
+        gradient[:-1] = features
+        return gradient
+
+    def largest(self, gradient: np.ndarray) -> float:
+        """Return the largest entry of the gradient with respect to coefficients and intercepts."""
+        features = self._weights(gradient) + np.multiply.outer(self.mean, gradient[-1])
+        return max(float(np.abs(features).max(initial=0.0)), float(np.abs(gradient[-1]).max()))
+
+    def coefficients(self, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return coefficients ``(n_classes, n_features)`` and intercepts."""
+        W = self._weights(V)
+        return np.ascontiguousarray(W.T), V[-1] - self.mean @ W
+
+    def _weights(self, V: np.ndarray) -> np.ndarray:
+        """Return all but the last row, per feature."""
+        return V[:-1] if self.axes is None else self.axes @ V[:-1]

@@ -1,0 +1,218 @@
+"""Minimising ``Σ_i w_i ℓ(y_i, f_i) + alpha/2 ‖W‖²`` over linear scores ``f = X W + c``.
+
+The method is L-BFGS, preconditioned with what is known of the Hessian: in the principal axes of the
+features it is nearly ``mean curvature of the losses ⊗ variances + penalty``, which two small
+eigendecompositions invert. The curvature (d × d) is computed anew every few steps, because samples
+leave it as they are fitted: a loss is flat where the support is a single class.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from geosoftmax import solvers
+from geosoftmax.costs.base import Cost
+from geosoftmax.estimators._design import Design
+from geosoftmax.functional import sinkhorn_potential, solve
+from geosoftmax.kernels.cpu.active_set import kernels
+from geosoftmax.kernels.cpu.fitting import Workspace, backward, forward
+
+#: Steps that L-BFGS remembers.
+MEMORY = 30
+#: Steps after which the curvature is computed anew.
+REFRESH = 10
+#: Smallest curvature, relative to the largest, that the preconditioner believes in.
+FLATTEST = 1e-8
+#: Sufficient decrease and curvature condition of the line search.
+DECREASE, FLATTER = 1e-4, 0.9
+#: The objective is not trusted to more digits than this.
+ROUNDING = 1e-13
+MOST_TRIALS = 40
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Where the optimiser stopped."""
+
+    V: np.ndarray
+    iterations: int
+    largest: float  # entry of the gradient of the mean objective
+    converged: bool
+    stuck: bool = False  # rounding left no way down
+
+
+class Losses:
+    """``Σ_i w_i ℓ(y_i, f_i)`` as a function of the scores; supports are warm-started."""
+
+    def __init__(self, cost: Cost, target: np.ndarray, weight: np.ndarray) -> None:
+        self.cost, self.target, self.weight = cost, target, weight
+        self.compiled = None
+        self.found = None
+        if solvers.choose(cost) == "active_set" or cost.size <= 16:
+            self.compiled = Workspace(kernels(cost), target, weight)
+
+    def evaluate(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the sum and its gradient in the scores."""
+        if self.compiled is not None:
+            return self.compiled.evaluate(scores)
+        if not np.isfinite(scores).all():
+            return np.inf, np.zeros_like(scores)
+        start = self.found if solvers.choose(self.cost) in ("accelerated", "splitting") else None
+        self.found = solve(torch.from_numpy(scores), self.cost, init=start)
+        rows = np.arange(len(scores))
+        slope = self.found.alpha.numpy() * self.weight[:, None]
+        slope[rows, self.target] -= self.weight
+        value = self.weight @ (self.found.lower.numpy() - scores[rows, self.target])
+        return float(value), slope
+
+    def potential(self, shares: np.ndarray) -> np.ndarray:
+        """Return scores whose geometric softmax is near the shares."""
+        if self.compiled is None:
+            return sinkhorn_potential(torch.from_numpy(shares / shares.sum()), self.cost).numpy()
+        K, u = self.compiled.kernels[0], np.sqrt(shares)
+        for _ in range(20):  # the averaged fixed point of u · Ku = shares
+            u = np.sqrt(u * shares / (K @ u))
+        return 2 * np.log(K @ u)
+
+    def curvature(self) -> np.ndarray:
+        """Return ``Σ_i w_i ∇²ℓ`` where the losses were evaluated last; (d,) stands for a diagonal.
+
+        For costs beyond the compiled kernels only a guess of it: what the softmax would have.
+        """
+        if self.compiled is not None:
+            return self.compiled.curvature()
+        assert self.found is not None
+        return np.maximum(self.weight @ self.found.alpha.numpy(), FLATTEST)
+
+
+class Preconditioner:
+    """The inverse of ``curvature ⊗ variances + penalty``, and of the curvature for intercepts."""
+
+    def __init__(self, curvature: np.ndarray, variances: np.ndarray, penalty: float) -> None:
+        self.basis = None
+        if curvature.ndim == 2:
+            curvature, self.basis = np.linalg.eigh(curvature)
+        floor = FLATTEST * curvature.max()
+        values = np.maximum(curvature, floor)
+        self.scale = np.empty((len(variances) + 1, len(values)))
+        self.scale[:-1] = 1.0 / np.maximum(variances[:, None] * values + penalty, floor)
+        self.scale[-1] = 1.0 / values
+
+    def __call__(self, gradient: np.ndarray) -> np.ndarray:
+        if self.basis is None:
+            return gradient * self.scale
+        return ((gradient @ self.basis) * self.scale) @ self.basis.T
+
+
+class Memory:
+    """The last steps of L-BFGS, and how they changed the gradient."""
+
+    def __init__(self, size: int) -> None:
+        self.steps, self.changes = np.empty((MEMORY, size)), np.empty((MEMORY, size))
+        self.inverse, self.factors = np.empty(MEMORY), np.empty(MEMORY)
+        self.newest, self.count = -1, 0
+
+    def add(self, step: np.ndarray, change: np.ndarray) -> None:
+        """Remember a step, unless the gradient did not change along it."""
+        curve = float(step.ravel() @ change.ravel())
+        if curve <= 1e-14 * np.linalg.norm(step) * np.linalg.norm(change):
+            return
+        self.newest = (self.newest + 1) % MEMORY
+        self.count = min(self.count + 1, MEMORY)
+        self.steps[self.newest], self.changes[self.newest] = step.ravel(), change.ravel()
+        self.inverse[self.newest] = 1.0 / curve
+
+    def direction(self, gradient: np.ndarray, precondition: Preconditioner) -> np.ndarray:
+        """Return minus the inverse Hessian that was learnt, times the gradient."""
+        if self.count == 0:
+            return -precondition(gradient)
+        q = gradient.ravel().copy()
+        pairs = self.steps, self.changes, self.inverse, self.newest, self.count
+        backward(*pairs, q, self.factors)
+        r = precondition(q.reshape(gradient.shape)).ravel()
+        change = self.changes[self.newest]
+        length = change @ precondition(change.reshape(gradient.shape)).ravel()
+        r /= self.inverse[self.newest] * length
+        forward(*pairs, r, self.factors)
+        return -r.reshape(gradient.shape)
+
+
+class Objective:
+    """``(Σ_i w_i ℓ(y_i, f_i) + alpha/2 ‖W‖²) / Σ_i w_i`` as a function of V."""
+
+    def __init__(self, design: Design, losses: Losses, penalty: float) -> None:
+        self.design, self.losses, self.penalty = design, losses, penalty
+
+    def evaluate(self, V: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return value and gradient."""
+        value, slope = self.losses.evaluate(self.design.scores(V))
+        gradient = self.design.gradient(slope)
+        ridge = self.penalty * V[:-1]
+        gradient[:-1] += ridge
+        return value + 0.5 * float(ridge.ravel() @ V[:-1].ravel()), gradient
+
+    def preconditioner(self) -> Preconditioner:
+        """Return the one that suits the point that was evaluated last."""
+        return Preconditioner(self.losses.curvature(), self.design.variances, self.penalty)
+
+
+def start(design: Design, losses: Losses) -> np.ndarray:
+    """Return V without features: intercepts that predict the shares of the classes."""
+    V = np.zeros((len(design.variances) + 1, losses.cost.size))
+    if design.fit_intercept:
+        shares = np.bincount(losses.target, weights=losses.weight, minlength=losses.cost.size)
+        V[-1] = losses.potential(shares)
+    return V
+
+
+def minimise(objective: Objective, V: np.ndarray, tol: float, max_iter: int) -> Fit:
+    """Descend from V until no entry of the gradient is larger than `tol`."""
+    value, gradient = objective.evaluate(V)
+    memory = Memory(V.size)
+    precondition = None
+    for iteration in range(max_iter + 1):
+        largest = objective.design.largest(gradient)
+        if largest <= tol or iteration == max_iter:
+            return Fit(V, iteration, largest, largest <= tol)
+        if precondition is None or iteration % REFRESH == 0:
+            precondition = objective.preconditioner()
+        direction = memory.direction(gradient, precondition)
+        found = _search(objective, V, value, gradient, direction)
+        if found is None:
+            return Fit(V, iteration, largest, False, stuck=True)
+        ahead, value, ahead_gradient = found
+        memory.add(ahead - V, ahead_gradient - gradient)
+        V, gradient = ahead, ahead_gradient
+    raise AssertionError("unreachable")
+
+
+def _search(
+    objective: Objective, V: np.ndarray, value: float, gradient: np.ndarray, direction: np.ndarray
+) -> tuple[np.ndarray, float, np.ndarray] | None:
+    """Go along a direction until the Wolfe conditions hold. The objective is convex."""
+    slope = float(gradient.ravel() @ direction.ravel())
+    if not slope < 0:
+        return None
+    short, long, t = 0.0, np.inf, 1.0
+    noise = ROUNDING * max(abs(value), 1e-3)
+    for _ in range(MOST_TRIALS):
+        ahead = V + t * direction
+        there, ahead_gradient = objective.evaluate(ahead)
+        slope_there = float(ahead_gradient.ravel() @ direction.ravel())
+        enough = there <= value + DECREASE * t * slope
+        if not enough and there <= value + noise:  # the value has no digits left: ask the slope
+            enough = slope_there <= (2 * DECREASE - 1) * slope
+        if not enough:
+            long = t
+            secant = t * slope / (slope - slope_there) if slope_there > 0 else 0.0
+            inner = 0.1 * (long - short)
+            t = min(max(secant, short + inner), long - inner) if secant > 0 else (short + long) / 2
+        elif slope_there < FLATTER * slope:
+            short = t
+            t = 2 * t if np.isinf(long) else (short + long) / 2
+        else:
+            return ahead, there, ahead_gradient
+    return None

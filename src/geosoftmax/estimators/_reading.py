@@ -1,0 +1,145 @@
+"""What users give to the estimators: the order of the classes, the cost, numbers."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import numpy as np
+from sklearn.utils import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+
+from geosoftmax.costs import DenseCost, LineCost, ZeroOneCost
+from geosoftmax.costs.base import Cost
+
+NAMED_COSTS = ("squared", "absolute", "zero-one")
+DECISIONS = ("median", "mean", "mode", "cost", "scores")
+
+
+def categories_of(y: Any) -> Any:
+    """Return the categories of an ordered pandas categorical, in their order; else None."""
+    kind: Any = getattr(y, "dtype", None)
+    return kind.categories if getattr(kind, "ordered", False) else None
+
+
+def read_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the classes in their order, and the position of each label of `y` among them."""
+    check_classification_targets(y)
+    found, target = np.unique(y, return_inverse=True)
+    if classes is None:
+        return found, target
+    ordered = np.asarray(classes)
+    if ordered.ndim != 1:
+        raise ValueError(f"classes must be a list of labels; got an array of {ordered.ndim} axes.")
+    place = {label: k for k, label in enumerate(ordered.tolist())}
+    if len(place) < len(ordered):
+        raise ValueError(f"classes holds a label twice: {ordered.tolist()}.")
+    unknown = [label for label in found.tolist() if label not in place]
+    if unknown:
+        raise ValueError(
+            f"y holds labels that are not in classes: {unknown}; classes is {ordered.tolist()}. "
+            "Add them there, in their order, or remove those samples."
+        )
+    return ordered, np.array([place[label] for label in found.tolist()])[target]
+
+
+def read_cost(cost: Any, scale: Any, n_classes: int) -> Cost:
+    """Return ``scale · cost`` between the classes."""
+    factor = read_number("scale", scale, positive=True)
+    if isinstance(cost, str):
+        if cost not in NAMED_COSTS:
+            named = ", ".join(map(repr, NAMED_COSTS))
+            raise ValueError(f"cost must be {named}, a matrix or a Cost; got {cost!r}.")
+        if cost == "zero-one":
+            return ZeroOneCost(n_classes) * factor
+        return LineCost(n_classes, p=2 if cost == "squared" else 1) * factor
+    if isinstance(cost, Cost):
+        if cost.batch_shape:
+            raise ValueError(f"cost must be one for all samples; got {cost!r}.")
+        found, kept = cost.shape, cost.detach()
+    else:
+        matrix = np.asarray(cost, dtype=np.float64)
+        found = matrix.shape[:1] if matrix.ndim == 2 else matrix.shape
+        kept = None if found != (n_classes,) else DenseCost(matrix)
+    if kept is None or found != (n_classes,):
+        raise ValueError(
+            f"cost is between outputs of shape {tuple(found)}, but there are {n_classes} classes. "
+            "If some classes do not occur in y, name all of them, in order, in `classes`."
+        )
+    return kept * factor
+
+
+def read_costs(cost: Any) -> list[Any]:
+    """Return the candidates: those of a list of costs, or the only one."""
+    if isinstance(cost, (list, tuple)):
+        if len(cost) == 0:
+            raise ValueError("cost is an empty list; give at least one.")
+        if all(isinstance(one, (str, Cost)) or np.ndim(one) == 2 for one in cost):
+            return list(cost)
+    return [cost]
+
+
+def read_decision(decision: Any) -> str:
+    """Return the decision rule."""
+    if decision not in DECISIONS:
+        named = ", ".join(map(repr, DECISIONS))
+        raise ValueError(f"decision must be one of {named}; got {decision!r}.")
+    return decision
+
+
+def decision_costs(decision: str, cost: Cost) -> np.ndarray:
+    """Return what a decision costs: by class predicted (columns) and true class (rows)."""
+    if decision == "cost":
+        return cost.matrix().numpy()
+    if decision in ("mode", "scores"):
+        return 1.0 - np.eye(cost.size)
+    position = np.arange(float(cost.size))
+    apart = np.abs(position[:, None] - position)
+    return apart if decision == "median" else apart**2
+
+
+def read_number(name: str, value: Any, *, positive: bool = False) -> float:
+    """Return a finite number, at least or above 0."""
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        number = float(value)
+        if np.isfinite(number) and (number > 0 or (number == 0 and not positive)):
+            return number
+    wanted = "positive" if positive else "non-negative"
+    raise ValueError(f"{name} must be a {wanted} number; got {value!r}.")
+
+
+def read_numbers(name: str, values: Any, *, positive: bool = False) -> list[float]:
+    """Return a list of such numbers, with at least one."""
+    if isinstance(values, str) or np.ndim(values) != 1 or len(values) == 0:
+        raise ValueError(f"{name} must be a list of numbers, with at least one; got {values!r}.")
+    return [read_number(f"{name}[{k}]", value, positive=positive) for k, value in enumerate(values)]
+
+
+def read_count(name: str, value: Any) -> int:
+    """Return an integer of at least 1."""
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1:
+        return int(value)
+    raise ValueError(f"{name} must be an integer of at least 1; got {value!r}.")
+
+
+def weigh(
+    weight: np.ndarray, class_weight: Any, classes: np.ndarray, target: np.ndarray, y: np.ndarray
+) -> np.ndarray:
+    """Return sample weights times class weights; at least two classes must be left with any."""
+    if class_weight is not None:
+        if isinstance(class_weight, str):  # "balanced", among the classes that occur
+            seen = np.unique(target[weight > 0]) if (weight > 0).any() else np.unique(target)
+            of_class = np.zeros(len(classes))
+            of_class[seen] = compute_class_weight(
+                class_weight, classes=classes[seen], y=y, sample_weight=weight
+            )
+        else:
+            of_class = compute_class_weight(class_weight, classes=classes, y=y)
+        weight = weight * of_class[target]
+    seen = np.unique(target[weight > 0])
+    if len(seen) < 2:
+        held = f"only one class, {classes[seen[0]]!r}" if len(seen) else "no class"
+        raise ValueError(
+            f"samples of at least 2 classes are needed; those with a positive weight hold {held}."
+        )
+    return weight

@@ -1,0 +1,138 @@
+"""What fitting a linear model needs at each step, compiled: losses, curvature, L-BFGS directions.
+
+For small dense costs. With ``K = exp(-C/2)``, ``b = exp(f/2)``, ``Z = ⟨b,u⟩`` and ``S = supp u``, a
+sample of class y has loss ``log Z - f_y``, slope ``α - δ_y`` and curvature
+``½ (D_b K_SS⁻¹ D_b / Z + D_α) - ααᵀ``.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from geosoftmax.kernels.cpu.active_set import pivot
+from geosoftmax.kernels.cpu.lanes import prepare
+from geosoftmax.kernels.cpu.pivoting import solve_on
+from geosoftmax.kernels.cpu.runtime import jit, spread
+
+
+class Workspace:
+    """Room for the solves of one fit; the supports that were found last start the next solves."""
+
+    def __init__(self, kernels: np.ndarray, target: np.ndarray, weight: np.ndarray) -> None:
+        shape = len(target), kernels.shape[-1]
+        self.kernels, self.target, self.weight = kernels, target, weight
+        self.b, self.alpha, self.u = np.empty(shape), np.empty(shape), np.empty(shape)
+        self.inside = np.empty(shape, dtype=np.bool_)
+        self.peak, self.lower, self.upper = (np.empty(shape[0]) for _ in range(3))
+        self.iterations = np.empty(shape[0], dtype=np.int64)
+        self.loss = np.empty(shape[0])
+        self.warm = False
+
+    def evaluate(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return ``Σ w_i ℓ(y_i, f_i)`` and its gradient in the scores."""
+        slope = np.empty(scores.shape)
+        work = scores.size * (32 + scores.shape[1]) // 128
+        spread(
+            _losses, len(scores), work, scores, self.target, self.weight, self.kernels, self.warm,
+            self.b, self.peak, self.inside, self.alpha, self.u, self.lower, self.upper,
+            self.iterations, self.loss, slope,
+        )  # fmt: skip
+        self.warm = True
+        return float(self.loss.sum()), slope
+
+    def curvature(self) -> np.ndarray:
+        """Return ``Σ w_i ∇²ℓ(y_i, f_i)``, of shape (d, d), where `evaluate` was called last."""
+        d = self.b.shape[1]
+        # Rows with equal supports come one after the other: one inverse serves them all.
+        order = np.argsort(self.inside @ np.sqrt(np.arange(2.0, d + 2.0)))
+        weighted = self.alpha * self.weight[:, None]
+        total = -(self.alpha.T @ weighted)
+        total[np.diag_indices(d)] += 0.5 * weighted.sum(0)
+        each = self.weight * np.exp(self.peak - self.lower)
+        _add_inverses(self.kernels[0], self.b, self.inside, each, order, total)
+        return total
+
+
+@jit
+def _losses(
+    f, target, weight, kernels, warm, b, peak, inside, alpha, u, lower, upper, iterations, loss,
+    slope, first, last,
+):  # fmt: skip
+    prepare(f, kernels[0], not warm, b, peak, inside, first, last)
+    pivot(kernels, b, peak, True, inside, 0.0, alpha, u, lower, upper, iterations, first, last)
+    for row in range(first, last):
+        w = weight[row]
+        for i in range(f.shape[1]):
+            slope[row, i] = w * alpha[row, i]
+        slope[row, target[row]] -= w
+        loss[row] = w * (lower[row] - f[row, target[row]])
+
+
+@jit
+def _add_inverses(K, b, inside, weight, order, total):
+    """Add ``½ Σ_i w_i D_b K_SS⁻¹ D_b``."""
+    d = K.shape[0]
+    index = np.empty(d, dtype=np.int64)
+    L = np.empty((d, d))
+    x = np.empty(d)
+    side = np.zeros(d)
+    products = np.empty((d, d))
+    start = 0
+    while start < order.shape[0]:
+        support = inside[order[start]]
+        size = 0
+        for i in range(d):
+            if support[i]:
+                index[size] = i
+                size += 1
+        products[:size, :size] = 0.0
+        last = start
+        while last < order.shape[0]:
+            row = order[last]
+            same = True
+            for i in range(d):
+                same = same and inside[row, i] == support[i]
+            if not same:
+                break
+            for p in range(size):
+                scaled = weight[row] * b[row, index[p]]
+                for q in range(size):
+                    products[p, q] += scaled * b[row, index[q]]
+            last += 1
+        for p in range(size):
+            side[index[p]] = 1.0
+            if solve_on(K, side, index, size, L, x):  # else nearly singular: its curve is left out
+                for q in range(size):
+                    total[index[p], index[q]] += 0.5 * products[p, q] * x[index[q]]
+            side[index[p]] = 0.0
+        start = last
+
+
+@functools.partial(jit, reassociate=True)
+def backward(steps, changes, inverse, newest, count, q, factors):
+    """First loop of L-BFGS: q is changed in place, from the newest pair to the oldest."""
+    room = steps.shape[0]
+    for k in range(count):
+        at = (newest - k) % room
+        total = 0.0
+        for i in range(q.shape[0]):
+            total += steps[at, i] * q[i]
+        factors[at] = total * inverse[at]
+        for i in range(q.shape[0]):
+            q[i] -= factors[at] * changes[at, i]
+
+
+@functools.partial(jit, reassociate=True)
+def forward(steps, changes, inverse, newest, count, r, factors):
+    """Second loop: r is changed in place, from the oldest pair to the newest."""
+    room = steps.shape[0]
+    for k in range(count - 1, -1, -1):
+        at = (newest - k) % room
+        total = 0.0
+        for i in range(r.shape[0]):
+            total += changes[at, i] * r[i]
+        factor = factors[at] - total * inverse[at]
+        for i in range(r.shape[0]):
+            r[i] += factor * steps[at, i]
