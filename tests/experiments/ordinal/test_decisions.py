@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from geosoftmax.estimators import GeometricClassifier
 
+from geosoftmax.estimators import GeometricClassifier
 from geosoftmax_experiments.data.ordinal import load_fold
 from geosoftmax_experiments.ordinal.decisions import RULES, Prediction, decide
 
