@@ -9,12 +9,12 @@ import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from geosoftmax.estimators import GeometricClassifier
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import track
 from sklearn.metrics import confusion_matrix
 
+from geosoftmax.estimators import GeometricClassifier
 from geosoftmax_experiments import files
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.ordinal import encoding
@@ -88,7 +88,9 @@ def _fit_all(
     chosen = choose(MODELS["g-scale"], X, y, len(classes), FOLDS)
     rule, parameters = chosen[decision, "mae"]
     mean, spread = standardise(X)
-    found = GeometricClassifier("squared", classes=np.arange(len(classes)), **parameters)
+    alpha, scale = parameters["alpha"], parameters["scale"]
+    labels = np.arange(len(classes))
+    found = GeometricClassifier("squared", scale=scale, alpha=alpha, classes=labels)
     found.fit((X - mean) / spread, y)
     return OrdinalModel(
         target=target,
@@ -99,7 +101,8 @@ def _fit_all(
         intercept=found.intercept_,
         mean=mean,
         spread=spread,
-        **parameters,
+        alpha=alpha,
+        scale=scale,
     )
 
 

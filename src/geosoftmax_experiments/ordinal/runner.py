@@ -62,7 +62,7 @@ class Backend:
         from distributed import Client
 
         try:
-            client = Client(self.scheduler, timeout="10s")
+            client = Client(self.scheduler, timeout="5s")
         except (OSError, ValueError) as error:
             raise UserError(
                 f"No dask scheduler answers at {self.scheduler}: {error}",

@@ -140,7 +140,8 @@ def _rows(model: Model, fold: Fold, chosen: Chosen) -> list[dict[str, Any]]:
                 "decision": decision,
                 "selected_by": by,
                 "rule": rule,
-                **{name: parameters.get(name) for name in ("alpha", "scale")},
+                "alpha": parameters["alpha"],
+                "scale": parameters.get("scale", float("nan")),
                 **of_probabilities,
                 **of_labels,
             }
