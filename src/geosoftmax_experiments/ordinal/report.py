@@ -21,10 +21,10 @@ from geosoftmax_experiments.ordinal.summary import (
     PAPER,
     REFERENCE,
     TABLE_1,
+    by_criterion,
     by_set,
     decision_labels,
     methods_in,
-    own_criterion,
     paper_table,
     ranks,
     read_paper,
@@ -77,8 +77,8 @@ def markdown(rows: pd.DataFrame, settings: Settings, tables: dict[str, pd.DataFr
         as_markdown(_all_methods(rows)),
         "The same decision for all, in the rows of Table 1: g-logistic and the best other model.",
         as_markdown(_same_decision(rows)),
-        "The rows of Table 1 again, each with the parameters chosen by that very measure:",
-        as_markdown(_own(rows)),
+        "The rows of Table 1 again, with the parameters chosen by each of its measures:",
+        as_markdown(_criteria(rows)),
         "## Set by set",
         "![Differences of the methods, set by set](dots.png)",
         *(_set_table(measure, table) for measure, table in tables.items()),
@@ -175,17 +175,23 @@ def _same_decision(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
-def _own(rows: pd.DataFrame) -> pd.DataFrame:
-    return _named(own_criterion(rows))
+def _criteria(rows: pd.DataFrame) -> pd.DataFrame:
+    """Tabulate the rows of Table 1 for every criterion; the best of each column is bold."""
+    means: Any = by_criterion(rows)
+    table = pd.DataFrame({"method": [method.label for method in means.index]})
+    for measure, by in means.columns:
+        table[f"{MEASURES[measure].label}, by {MEASURES[by].label}"] = _bold_best(
+            means[measure, by], MEASURES[measure].lower_is_better
+        )
+    return table
 
 
 def _named(means: Any) -> pd.DataFrame:
     """Format a table of methods and measures; the best of each column is bold."""
     table = pd.DataFrame({"method": [method.label for method in means.index]})
     for measure in means.columns:
-        values, label = means[measure], MEASURES[measure].label
-        best = values.min() if MEASURES[measure].lower_is_better else values.max()
-        table[label] = [_bold(value, value == best) for value in values]
+        lower = MEASURES[measure].lower_is_better
+        table[MEASURES[measure].label] = _bold_best(means[measure], lower)
     return table
 
 
@@ -305,6 +311,11 @@ def console_table(rows: pd.DataFrame) -> Table:
             cells.append(f"[bold]{value:.3f}[/]" if value == best else f"{value:.3f}")
         result.add_row(method.label, *cells)
     return result
+
+
+def _bold_best(values: Any, lower_is_better: bool) -> list[str]:
+    best = values.min() if lower_is_better else values.max()
+    return [_bold(value, value == best) for value in values]
 
 
 def _bold(value: float, best: bool) -> str:

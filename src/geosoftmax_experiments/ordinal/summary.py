@@ -18,7 +18,7 @@ import pandas as pd
 from scipy import stats
 
 from geosoftmax_experiments.ordinal.decisions import LABELS
-from geosoftmax_experiments.ordinal.measures import MEASURES
+from geosoftmax_experiments.ordinal.measures import CRITERIA, MEASURES
 from geosoftmax_experiments.ordinal.models import MODELS
 
 __all__ = [
@@ -28,9 +28,9 @@ __all__ = [
     "TABLE_1",
     "Method",
     "Ranks",
+    "by_criterion",
     "by_set",
     "methods_in",
-    "own_criterion",
     "paper_table",
     "ranks",
     "read_paper",
@@ -127,11 +127,18 @@ def summary(rows: pd.DataFrame, selected_by: str) -> pd.DataFrame:
     return pd.DataFrame(table)
 
 
-def own_criterion(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of Table 1, each with the parameters chosen by that very measure."""
+def by_criterion(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of Table 1 for each criterion that parameters were chosen by.
+
+    Columns are (measure, criterion).
+    """
     methods = methods_in(rows)
     return pd.DataFrame(
-        {measure: by_set(rows, measure, methods, measure).mean() for measure in TABLE_1}
+        {
+            (measure, by): by_set(rows, measure, methods, by).mean()
+            for measure in TABLE_1
+            for by in CRITERIA
+        }
     )
 
 
