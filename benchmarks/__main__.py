@@ -12,7 +12,9 @@ import torch
 from benchmarks import report
 from benchmarks.harness import Bench, Rates
 
-QUESTIONS = ("small_dense", "line", "grid", "tree_zero_one", "sinkhorn", "imports", "gpu")
+QUESTIONS = (
+    "small_dense", "line", "grid", "tree_zero_one", "sinkhorn", "estimators", "imports", "gpu",
+)  # fmt: skip
 
 
 def main() -> None:

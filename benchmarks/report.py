@@ -26,6 +26,8 @@ VERSIONS = (
     "numba",
     "numpy",
     "scipy",
+    "scikit-learn",
+    "mord",
     "entmax",
     "POT",
     "proxsuite",

@@ -168,6 +168,7 @@ def start(design: Design, losses: Losses) -> np.ndarray:
     return V
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a trial step may go too far; it is then cut
 def minimise(objective: Objective, V: np.ndarray, tol: float, max_iter: int) -> Fit:
     """Descend from V until no entry of the gradient is larger than `tol`."""
     value, gradient = objective.evaluate(V)

@@ -76,7 +76,8 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples, n_classes)
         """
         alpha = self.predict_proba(X)
-        return alpha @ decision_costs(self.decision, self.cost_).astype(alpha.dtype, copy=False)
+        costs = decision_costs(read_decision(self.decision), self.cost_)
+        return alpha @ costs.astype(alpha.dtype, copy=False)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return what `predict` maximises: minus the expected costs, or the scores.

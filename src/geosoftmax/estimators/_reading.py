@@ -56,7 +56,7 @@ def read_cost(cost: Any, scale: Any, n_classes: int) -> Cost:
     if isinstance(cost, Cost):
         if cost.batch_shape:
             raise ValueError(f"cost must be one for all samples; got {cost!r}.")
-        found, kept = cost.shape, cost.detach()
+        found, kept = cost.shape, cost.detach().to("cpu")
     else:
         matrix = np.asarray(cost, dtype=np.float64)
         found = matrix.shape[:1] if matrix.ndim == 2 else matrix.shape
@@ -138,7 +138,7 @@ def weigh(
         weight = weight * of_class[target]
     seen = np.unique(target[weight > 0])
     if len(seen) < 2:
-        held = f"only one class, {classes[seen[0]]!r}" if len(seen) else "no class"
+        held = f"only one class, {classes.tolist()[seen[0]]!r}" if len(seen) else "no class"
         raise ValueError(
             f"samples of at least 2 classes are needed; those with a positive weight hold {held}."
         )

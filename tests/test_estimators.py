@@ -1,0 +1,467 @@
+"""The estimators as scikit-learn's users meet them."""
+
+import itertools
+import json
+import os
+import pickle
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+import torch
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV, CalibrationDisplay
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_validate
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from geosoftmax import DenseCost, GridCost, LineCost, geometric_softmax
+from geosoftmax.estimators import GeometricClassifier, GeometricClassifierCV
+from tests.conftest import data_file
+
+ESTIMATORS = {
+    "GeometricClassifier": GeometricClassifier(),
+    "GeometricClassifierCV": GeometricClassifierCV(alphas=(10.0, 1.0, 0.1), cv=3),
+}
+each_estimator = pytest.mark.parametrize("model", ESTIMATORS.values(), ids=ESTIMATORS)
+
+CHECKS = """
+import json, sys, warnings
+from sklearn.utils.estimator_checks import check_estimator
+from geosoftmax import estimators
+model = getattr(estimators, sys.argv[1])()
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # the checks are about errors
+    found = check_estimator(model, on_skip=None, on_fail=None)
+print(json.dumps([(one["check_name"], one["status"], str(one["exception"])) for one in found]))
+"""
+
+
+def ordered(n=120, classes=4, seed=0):
+    """Return features, and classes that are ordered along the first of them."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    noisy = X[:, 0] + 0.4 * rng.normal(size=n)
+    return X, np.digitize(noisy, np.linspace(-1, 1, classes - 1))
+
+
+# ------------------------------------------------------------------ scikit-learn's own checks
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_every_check_of_scikit_learn_passes_and_none_is_skipped(name):
+    # In a process of its own: the check of array API inputs asks for it before scipy is imported.
+    done = subprocess.run(
+        [sys.executable, "-c", CHECKS, name],
+        env={**os.environ, "SCIPY_ARRAY_API": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert len(found) > 50
+    assert [one for one in found if one[1] != "passed"] == []
+
+
+# ------------------------------------------------------------------ fitted attributes, predictions
+
+
+@each_estimator
+def test_fitted_attributes(model):
+    X, y = ordered()
+    model = clone(model).fit(X, y)
+    assert model.coef_.shape == (4, 3)
+    assert model.intercept_.shape == (4,)
+    assert model.cost_.shape == (4,)
+    assert model.n_iter_ >= 1
+    assert model.n_features_in_ == 3
+    assert list(model.classes_) == [0, 1, 2, 3]
+    assert model.score(X, y) > 0.6
+
+
+@each_estimator
+def test_probabilities_are_the_geometric_softmax_of_the_scores(model):
+    X, y = ordered()
+    model = clone(model).fit(X, y)
+    scores = torch.from_numpy(X @ model.coef_.T + model.intercept_)
+    expected = geometric_softmax(scores, model.cost_).numpy()
+    np.testing.assert_allclose(model.predict_proba(X), expected, atol=1e-12)
+    assert (expected == 0).any()
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+@pytest.mark.parametrize("decision", ["median", "mean", "mode", "cost", "scores"])
+def test_decisions_minimise_what_they_say(decision, classes):
+    X, y = ordered(classes=classes)
+    cost = LineCost(classes, p=1.5)
+    model = GeometricClassifier(cost, decision=decision, alpha=3.0).fit(X, y)
+    alpha, at = model.predict_proba(X), np.arange(classes)
+    scores = X @ model.coef_.T + model.intercept_
+    expected = {
+        "median": lambda: [np.argmin([(p * abs(at - k)).sum() for k in at]) for p in alpha],
+        "mean": lambda: np.rint(alpha @ at),
+        "mode": lambda: alpha.argmax(1),
+        "cost": lambda: (alpha @ cost.matrix().numpy()).argmin(1),
+        "scores": lambda: scores.argmax(1),
+    }[decision]()
+    np.testing.assert_array_equal(model.predict(X), expected)
+    values = model.decision_function(X)
+    if classes == 2:
+        assert values.shape == (len(X),)
+        np.testing.assert_array_equal(values > 0, model.predict(X) == 1)
+    else:
+        np.testing.assert_array_equal(values.argmax(1), model.predict(X))
+
+
+def test_decision_may_be_changed_after_fitting():
+    X, y = ordered()
+    model = GeometricClassifier().fit(X, y)
+    other = GeometricClassifier(decision="mode").fit(X, y)
+    np.testing.assert_array_equal(model.set_params(decision="mode").predict(X), other.predict(X))
+    with pytest.raises(ValueError, match="decision must be one of"):
+        model.set_params(decision="best").predict(X)
+
+
+def test_expected_costs():
+    X, y = ordered(classes=3)
+    model = GeometricClassifier("absolute", scale=2.0, decision="cost").fit(X, y)
+    alpha = model.predict_proba(X)
+    expected = 2 * alpha @ [[0, 1, 2], [1, 0, 1], [2, 1, 0]]
+    np.testing.assert_allclose(model.predict_cost(X), expected, atol=1e-12)
+
+
+def test_a_cost_changes_what_is_learnt():
+    X, y = ordered()
+    costs = ["squared", "absolute", "zero-one", (LineCost(4) * 3).matrix().numpy(), LineCost(4)]
+    fits = [GeometricClassifier(cost).fit(X, y) for cost in costs]
+    for one, other in itertools.pairwise(fits):
+        assert np.abs(one.coef_ - other.coef_).max() > 1e-3
+
+
+def test_scale_multiplies_every_cost():
+    X, y = ordered()
+    matrix = (LineCost(4, p=2)).matrix().numpy()
+    named = GeometricClassifier("squared", scale=0.7, tol=1e-8).fit(X, y)
+    for cost in (matrix, matrix.tolist(), DenseCost(matrix), LineCost(4, p=2)):
+        given = GeometricClassifier(cost, scale=0.7, tol=1e-8).fit(X, y)
+        np.testing.assert_allclose(given.coef_, named.coef_, atol=1e-5)
+
+
+def test_results_do_not_depend_on_threads(threads):
+    X, y = ordered(n=3000, classes=9)
+    fits = []
+    for n in (1, 2):
+        threads(n)
+        fits.append(GeometricClassifier().fit(X, y))
+    np.testing.assert_allclose(fits[0].coef_, fits[1].coef_, rtol=1e-9)
+
+
+# ------------------------------------------------------------------ the order of the classes
+
+
+def test_classes_give_the_order():
+    X, y = ordered(classes=3)
+    words = np.array(["low", "mid", "high"])
+    model = GeometricClassifier(classes=words).fit(X, words[y])
+    assert list(model.classes_) == ["low", "mid", "high"]
+    by_number = GeometricClassifier().fit(X, y).predict(X)
+    np.testing.assert_array_equal(model.predict(X), words[by_number])
+
+
+@pytest.mark.parametrize("wrap", [pd.Series, pd.Categorical])
+def test_ordered_categories_give_the_order(wrap):
+    X, y = ordered(classes=3)
+    words = np.array(["low", "mid", "high"])
+    column = pd.Categorical(words[y], categories=["low", "mid", "high", "extreme"], ordered=True)
+    model = GeometricClassifier().fit(X, wrap(column))
+    assert list(model.classes_) == ["low", "mid", "high", "extreme"]
+    assert set(model.predict(X)) <= {"low", "mid", "high"}
+
+
+def test_categories_without_order_are_sorted_labels():
+    X, y = ordered(classes=3)
+    column = pd.Series(pd.Categorical(np.array(["b", "c", "a"])[y], categories=["b", "c", "a"]))
+    assert list(GeometricClassifier().fit(X, column).classes_) == ["a", "b", "c"]
+
+
+@each_estimator
+@pytest.mark.parametrize("missing", [0, 2, 5])
+def test_a_class_that_never_occurs_is_never_predicted(model, missing):
+    X, y = ordered(classes=5)
+    y = y + (y >= missing)
+    model = clone(model).set_params(classes=range(6)).fit(X, y)
+    assert model.coef_.shape == (6, 3)
+    assert missing not in model.predict(X)
+    assert model.predict_proba(X)[:, missing].mean() < 0.02
+
+
+def test_labels_outside_the_order_are_named():
+    X, y = ordered(classes=4)
+    with pytest.raises(ValueError, match=r"not in classes: \[3\]; classes is \[0, 1, 2\]"):
+        GeometricClassifier(classes=[0, 1, 2]).fit(X, y)
+
+
+# ------------------------------------------------------------------ weights
+
+
+@each_estimator
+def test_a_weight_is_a_number_of_repetitions(model):
+    X, y = ordered(n=90)
+    times = np.random.default_rng(1).integers(0, 4, size=90)
+    split = [(np.arange(45), np.arange(45, 90))]
+    again = np.repeat(np.arange(90), times)
+    first, second = clone(model).set_params(tol=1e-9), clone(model).set_params(tol=1e-9)
+    if isinstance(model, GeometricClassifierCV):
+        first.set_params(cv=split)
+        second.set_params(cv=[((again < 45).nonzero()[0], (again >= 45).nonzero()[0])])
+    first.fit(X, y, sample_weight=times)
+    second.fit(X[again], y[again])
+    np.testing.assert_allclose(first.coef_, second.coef_, atol=1e-6)
+    np.testing.assert_allclose(np.ptp(first.intercept_ - second.intercept_), 0, atol=1e-6)
+
+
+def test_class_weights_are_sample_weights():
+    X, y = ordered()
+    weighted = GeometricClassifier(class_weight={0: 2.0, 3: 0.5}, tol=1e-9).fit(X, y)
+    by_sample = np.array([2.0, 1.0, 1.0, 0.5])[y]
+    expected = GeometricClassifier(tol=1e-9).fit(X, y, sample_weight=by_sample)
+    np.testing.assert_allclose(weighted.coef_, expected.coef_, atol=1e-7)
+
+
+def test_balanced_weights_with_a_class_that_never_occurs():
+    X, y = ordered()
+    balanced = GeometricClassifier(class_weight="balanced", classes=range(5), tol=1e-9).fit(X, y)
+    by_sample = (len(y) / 4 / np.bincount(y))[y]
+    expected = GeometricClassifier(classes=range(5), tol=1e-9).fit(X, y, sample_weight=by_sample)
+    np.testing.assert_allclose(balanced.coef_, expected.coef_, atol=1e-7)
+
+
+def test_weights_that_leave_one_class():
+    X, y = ordered()
+    with pytest.raises(ValueError, match="hold only one class, 1"):
+        GeometricClassifier().fit(X, y, sample_weight=y == 1)
+    with pytest.raises(ValueError, match=r"[Nn]egative"):
+        GeometricClassifier().fit(X, y, sample_weight=-np.ones(len(y)))
+
+
+# ------------------------------------------------------------------ inputs
+
+
+@each_estimator
+@pytest.mark.parametrize("container", [sparse.csr_array, sparse.csr_matrix, sparse.csc_array])
+def test_sparse_samples_give_the_same_model(model, container):
+    X, y = ordered()
+    X[np.abs(X) < 0.5] = 0.0
+    model = clone(model).set_params(tol=1e-9)
+    dense, thin = clone(model).fit(X, y), clone(model).fit(container(X), y)
+    np.testing.assert_allclose(thin.coef_, dense.coef_, atol=1e-6)
+    np.testing.assert_array_equal(thin.predict(container(X)), dense.predict(X))
+
+
+def test_single_precision_stays_single():
+    X, y = ordered()
+    model = GeometricClassifier().fit(X.astype(np.float32), y)
+    assert model.coef_.dtype == model.intercept_.dtype == np.float32
+    assert model.predict_proba(X.astype(np.float32)).dtype == np.float32
+    np.testing.assert_allclose(model.coef_, GeometricClassifier().fit(X, y).coef_, atol=1e-3)
+
+
+@each_estimator
+def test_data_frames_keep_their_names(model):
+    X, y = ordered()
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    model = clone(model).fit(frame, y)
+    assert list(model.feature_names_in_) == ["a", "b", "c"]
+    model.predict(frame)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame[["b", "a", "c"]])
+
+
+def test_constant_features_get_no_weight():
+    X, y = ordered()
+    X = np.column_stack([X, np.full(len(X), 3.0), np.zeros(len(X))])
+    model = GeometricClassifier().fit(X, y)
+    np.testing.assert_allclose(model.coef_[:, 3:], 0.0, atol=1e-8)
+    flat = GeometricClassifier().fit(X[:, 3:], y)  # nothing to learn but the shares
+    shares = np.bincount(y) / len(y)
+    np.testing.assert_allclose(flat.predict_proba(X[:1, 3:])[0], shares, atol=1e-3)
+
+
+def test_one_sample_per_class():
+    X = np.array([[0.0], [1.0], [2.0]])
+    model = GeometricClassifier(alpha=1e-3).fit(X, ["a", "b", "c"])
+    assert list(model.predict(X)) == ["a", "b", "c"]
+
+
+def test_more_features_than_samples():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(30, 2000)), np.repeat([0, 1, 2], 10)
+    assert GeometricClassifier().fit(X, y).score(X, y) == 1.0
+
+
+def test_without_intercept():
+    X, y = ordered()
+    for data in (X, sparse.csr_array(X)):
+        model = GeometricClassifier(fit_intercept=False).fit(data, y)
+        np.testing.assert_array_equal(model.intercept_, 0.0)
+
+
+def test_inputs_are_left_alone():
+    X, y = ordered()
+    weight = np.ones(len(y))
+    before = X.copy(), y.copy()
+    GeometricClassifier().fit(X, y, sample_weight=weight).predict_proba(X)
+    np.testing.assert_array_equal(X, before[0])
+    np.testing.assert_array_equal(y, before[1])
+    np.testing.assert_array_equal(weight, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"cost": "cubic"}, "cost must be 'squared', 'absolute', 'zero-one', a matrix or a Cost"),
+        ({"cost": np.zeros((3, 3))}, r"shape \(3,\), but there are 4 classes"),
+        ({"cost": np.zeros(4)}, "cost"),
+        ({"cost": LineCost(5)}, r"shape \(5,\), but there are 4 classes"),
+        ({"cost": GridCost((2, 2))}, r"shape \(2, 2\), but there are 4 classes"),
+        ({"cost": DenseCost(LineCost(4).matrix().expand(2, 4, 4))}, "one for all samples"),
+        ({"cost": -np.ones((4, 4))}, "cost matrix"),
+        ({"scale": 0.0}, "scale must be a positive number; got 0.0"),
+        ({"scale": "big"}, "scale must be a positive number; got 'big'"),
+        ({"alpha": -1.0}, "alpha must be a non-negative number; got -1.0"),
+        ({"alpha": np.nan}, "alpha must be a non-negative number; got nan"),
+        ({"tol": 0}, "tol must be a positive number"),
+        ({"max_iter": 0}, "max_iter must be an integer of at least 1; got 0"),
+        ({"max_iter": 1.5}, "max_iter must be an integer of at least 1; got 1.5"),
+        ({"decision": "best"}, "decision must be one of 'median'.*got 'best'"),
+        ({"classes": [0, 1, 2, 2, 3]}, "classes holds a label twice"),
+        ({"classes": [[0, 1], [2, 3]]}, "classes must be a list of labels"),
+        ({"class_weight": "heavy"}, "class_weight"),
+    ],
+)
+def test_bad_settings_are_explained(settings, message):
+    X, y = ordered()
+    with pytest.raises(ValueError, match=message):
+        GeometricClassifier(**settings).fit(X, y)
+
+
+def test_bad_samples_are_explained():
+    X, y = ordered()
+    model = GeometricClassifier()
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+    with pytest.raises(ValueError, match="NaN"):
+        model.fit(np.where(X > 2, np.nan, X), y)
+    with pytest.raises(ValueError, match="only one class"):
+        model.fit(X, np.zeros(len(X)))
+    with pytest.raises(ValueError, match="Unknown label type"):
+        model.fit(X, X[:, 0])
+    with pytest.raises(ValueError, match="3 features"):
+        model.fit(X, y).predict(X[:, :2])
+
+
+# ------------------------------------------------------------------ convergence
+
+
+def test_a_fit_that_does_not_converge_warns():
+    X, y = ordered()
+    with pytest.warns(ConvergenceWarning, match=r"max_iter was reached.*Increase max_iter"):
+        model = GeometricClassifier(max_iter=2).fit(X, y)
+    assert model.n_iter_ == 2
+    with pytest.warns(ConvergenceWarning, match="max_iter was reached"):
+        GeometricClassifierCV(max_iter=2, cv=3).fit(X, y)
+
+
+def test_a_tolerance_below_rounding_ends_with_a_warning():
+    X, y = ordered()
+    with pytest.warns(ConvergenceWarning, match=r"rounding allows no further step.*Increase tol"):
+        GeometricClassifier(tol=1e-30, max_iter=5000).fit(X, y)
+
+
+def test_tolerance_bounds_the_gradient():
+    # The objective cannot be improved by more than the gradient allows: compare with a tight fit.
+    X, y = ordered()
+    loose, tight = (GeometricClassifier(tol=tol).fit(X, y) for tol in (1e-3, 1e-9))
+    assert loose.n_iter_ < tight.n_iter_
+    assert 0 < np.abs(loose.coef_ - tight.coef_).max() < 0.1
+
+
+# ------------------------------------------------------------------ tools of scikit-learn
+
+
+@each_estimator
+def test_clones_and_pickles(model):
+    X, y = ordered()
+    for cost in ("squared", LineCost(4, p=2), (LineCost(4) * 2).matrix().numpy()):
+        fitted = clone(model).set_params(cost=cost).fit(X, y)
+        assert not hasattr(clone(fitted), "coef_")
+        again = pickle.loads(pickle.dumps(fitted))
+        np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
+        repr(fitted)
+
+
+def test_searches_and_pipelines():
+    X, y = ordered()
+    pipe = make_pipeline(StandardScaler(), GeometricClassifier()).set_output(transform="pandas")
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    assert list(pipe.fit(frame, y)[-1].feature_names_in_) == ["a", "b", "c"]
+    grid = {"geometricclassifier__alpha": [0.1, 10.0], "geometricclassifier__scale": [0.4, 2.0]}
+    search = GridSearchCV(pipe, grid, scoring="neg_mean_absolute_error", cv=3).fit(X, y)
+    assert search.best_score_ > -0.5
+    scores = cross_validate(pipe, X, y, cv=3, scoring=["accuracy", "neg_mean_absolute_error"])
+    assert scores["test_accuracy"].min() > 0.5
+    assert cross_val_predict(pipe, X, y, cv=3, method="predict_proba").shape == (120, 4)
+
+
+@pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
+def test_calibration(method):
+    X, y = ordered(n=300)
+    calibrated = CalibratedClassifierCV(GeometricClassifier(), method=method, cv=3).fit(X, y)
+    np.testing.assert_allclose(calibrated.predict_proba(X).sum(1), 1.0)
+    binary = GeometricClassifier().fit(X, y > 1)
+    display = CalibrationDisplay.from_estimator(binary, X, y > 1, n_bins=5)
+    assert len(display.prob_true) >= 2
+    display.figure_.clear()
+
+
+def test_metadata_is_routed():
+    X, y = ordered()
+    weight = np.random.default_rng(0).uniform(0.1, 2.0, size=len(y))
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = GeometricClassifier().set_fit_request(sample_weight=True)
+        scaler = StandardScaler().set_fit_request(sample_weight=False)
+        pipe = make_pipeline(scaler, model).fit(X, y, sample_weight=weight)
+    direct = GeometricClassifier().fit(StandardScaler().fit_transform(X), y, sample_weight=weight)
+    np.testing.assert_allclose(pipe[-1].coef_, direct.coef_, atol=1e-12)
+    plain = GeometricClassifier().fit(StandardScaler().fit_transform(X), y)
+    assert np.abs(plain.coef_ - direct.coef_).max() > 1e-3
+
+
+def test_no_warnings_on_ordinary_data():
+    X, y = ordered()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for model in ESTIMATORS.values():
+            clone(model).fit(X, y).predict(X)
+
+
+# ------------------------------------------------------------------ real data
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["ERA", "ESL", "car", "eucalyptus", "squash-stored"])
+def test_real_ordinal_sets(name):
+    train, test = (
+        np.loadtxt(data_file("ordinal-regression", name, "matlab", f"{part}_{name}.0"))
+        for part in ("train", "test")
+    )
+    model = make_pipeline(StandardScaler(), GeometricClassifier()).fit(train[:, :-1], train[:, -1])
+    truth = test[:, -1]
+    error = np.abs(model.predict(test[:, :-1]) - truth).mean()
+    assert error < 0.9 * np.abs(np.median(train[:, -1]) - truth).mean()
