@@ -38,7 +38,7 @@ def ordinal(
     """Compare g-logistic with its rivals on the ordinal sets that come with skordinal."""
     from geosoftmax_experiments.ordinal.commands import compare
 
-    compare(output, source="skordinal", quick=True, fresh=True)
+    compare(output, source="skordinal", folds=3, quick=True, fresh=True)
 
 
 @demos.command()

@@ -222,8 +222,9 @@ def _tests(tables: dict[str, pd.DataFrame]) -> list[str]:
         )
         if REFERENCE in table.columns:
             tests = signed_ranks(table, REFERENCE, lower).reindex(found.mean.index)
+            tests = tests.astype({name: "Int64" for name in ("won", "lost", "tied")})
             for column in tests.columns:
-                shown[column] = tests[column].to_numpy()
+                shown[column] = tests[column].array
             parts.append(
                 f"Signed-rank tests of {REFERENCE.label} against each other method, over sets; a "
                 "positive gain is in its favour."
@@ -322,7 +323,9 @@ def _bold(value: float, best: bool) -> str:
     return f"**{value:.3f}**" if best else "–" if value != value else f"{value:.3f}"
 
 
-def _cell(value: object) -> str:
+def _cell(value: Any) -> str:
+    if pd.isna(value):
+        return "–"
     if isinstance(value, float):
-        return "–" if value != value else f"{value:.3g}" if abs(value) < 0.001 else f"{value:.3f}"
+        return f"{value:.3g}" if 0 < abs(value) < 0.001 else f"{value:.3f}"
     return str(value)

@@ -46,6 +46,8 @@ class Backend:
     def __post_init__(self) -> None:
         if self.name not in BACKENDS:
             raise UserError(f"There is no backend {self.name!r}.", f"Take {' or '.join(BACKENDS)}.")
+        if self.jobs == 0:
+            raise UserError("--jobs 0 would do nothing.", "Give a number of processes, or -1.")
         if (self.name == "dask") != (self.scheduler is not None):
             raise UserError(
                 "--backend dask and --scheduler ADDRESS belong together.",
@@ -90,6 +92,9 @@ def make_settings(
     """Return the settings of a run, and the folds it needs, read and checked."""
     names = sets or tuple(set_names(source))
     chosen = models or tuple(MODELS)
+    for asked in (names, chosen):
+        if len(set(asked)) < len(asked):
+            raise UserError(f"A name comes twice in {','.join(asked)}.", "Name each once.")
     for model in chosen:
         if model not in MODELS:
             raise UserError(f"There is no model {model!r}.", f"Take some of {', '.join(MODELS)}.")
@@ -134,6 +139,9 @@ def _work(
         with threadpool_limits(1):
             model = replace(MODELS[unit.model], grid=tuple(grid))
             return unit, measure_fold(model, fold, inner)
+    except Exception as error:
+        error.add_note(f"in {unit}")
+        raise
     finally:
         torch.set_num_threads(threads)
 

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from geosoftmax_experiments.cli import app
 from geosoftmax_experiments.ordinal.measures import MEASURES
+from tests.conftest import data_file
 
 
 def call(*arguments):
@@ -85,3 +86,27 @@ def test_an_unwritable_folder_is_one_line(tmp_path):
     assert result.exit_code == 1
     assert "Could not make the folder" in result.output
     assert "Traceback" not in result.output
+
+
+@pytest.mark.slow
+def test_the_demo_needs_no_data(tmp_path, monkeypatch):
+    monkeypatch.delenv("GEOSOFTMAX_DATA", raising=False)
+    for _ in range(2):  # a second time starts afresh
+        result = call("demo", "ordinal", "--output", tmp_path)
+        assert result.exit_code == 0, result.output
+        assert "135/135" in result.output
+    assert (tmp_path / "ranks.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_quick_covers_all_sets_with_sane_numbers(tmp_path):
+    data_file("ordinal-regression")
+    result = call("ordinal", "compare", "--quick", "-o", tmp_path)
+    assert result.exit_code == 0, result.output
+    rows = pd.read_parquet(tmp_path / "rows.parquet")
+    assert rows["set"].nunique() == 17
+    chosen = rows[(rows["selected_by"] == "mae") & (rows["decision"] == "median")]
+    means = chosen.groupby("model")[["mae", "accuracy"]].mean()
+    assert means["mae"].between(0.35, 0.55).all()
+    assert means["accuracy"].between(0.55, 0.75).all()

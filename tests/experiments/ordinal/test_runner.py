@@ -168,5 +168,9 @@ def test_backends_are_checked():
         Backend("dask")
     with pytest.raises(UserError, match="belong together"):
         Backend("local", scheduler="tcp://127.0.0.1:1")
+    with pytest.raises(UserError, match="--jobs 0"):
+        Backend(jobs=0)
+    with pytest.raises(UserError, match="twice in lr,pom,lr"):
+        make_settings("skordinal", models=("lr", "pom", "lr"))
     with pytest.raises(UserError, match="no model 'svm'"):
         make_settings("skordinal", models=("svm",))
