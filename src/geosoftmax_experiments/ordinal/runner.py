@@ -37,10 +37,10 @@ QUICK_ALPHAS = (100.0, 10.0, 1.0)
 
 @dataclass(frozen=True)
 class Backend:
-    """Where the work is done: `jobs` processes of this machine, or the workers of a scheduler."""
+    """Where the work is done: `jobs` processes of this machine, or all workers of a scheduler."""
 
     name: str = "local"
-    jobs: int = 1
+    jobs: int = -1
     scheduler: str | None = None
 
     def __post_init__(self) -> None:
@@ -48,6 +48,11 @@ class Backend:
             raise UserError(f"There is no backend {self.name!r}.", f"Take {' or '.join(BACKENDS)}.")
         if self.jobs == 0:
             raise UserError("--jobs 0 would do nothing.", "Give a number of processes, or -1.")
+        if self.name == "dask" and self.jobs != -1:
+            raise UserError(
+                "--jobs is for the local backend: a cluster uses all its workers.",
+                "Leave it out with --backend dask.",
+            )
         if (self.name == "dask") != (self.scheduler is not None):
             raise UserError(
                 "--backend dask and --scheduler ADDRESS belong together.",
@@ -77,7 +82,7 @@ class Backend:
                     f"Start some with `dask worker {self.scheduler}`.",
                 )
             with parallel_config("dask", wait_for_workers_timeout=30):
-                yield -1
+                yield self.jobs
 
 
 def make_settings(

@@ -63,7 +63,8 @@ def choose(model: Model, X: np.ndarray, y: np.ndarray, classes: int, inner: int)
         best = {}
         for rule in model.decisions:
             values = divergences if by == "hausdorff" else losses[rule][by]
-            k = int(np.round(values, 12).argmin())  # rounding makes no difference
+            values = np.round(values, 12)  # rounding errors do not choose
+            k = int(values.argmin())
             found[rule, by] = rule, model.grid[k]
             best[rule] = values[k]
         if len(best) > 1:

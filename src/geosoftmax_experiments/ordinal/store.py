@@ -138,6 +138,8 @@ def _difference(key: str, found: Any, wanted: Any) -> str:
     """Say in a few words how two values of a setting differ."""
     if isinstance(found, dict) and isinstance(wanted, dict):
         names = sorted(k for k in found.keys() | wanted.keys() if found.get(k) != wanted.get(k))
+        if key == "data":  # fingerprints say nothing to a reader
+            return f"other data for {', '.join(names)}"
         return (
             f"{key} ({', '.join(f'{k}: {found.get(k)}, now {wanted.get(k)}' for k in names[:3])})"
         )

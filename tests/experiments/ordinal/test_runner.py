@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -145,6 +146,9 @@ def test_other_settings_are_refused(whole):
     slow, _ = make_settings(*ASKED)
     with pytest.raises(UserError, match=r"grids \(lr"):
         Store(whole.folder, slow)
+    data = whole.settings.data | {"LEV": "changed"}
+    with pytest.raises(UserError, match="settings: other data for LEV"):
+        Store(whole.folder, replace(whole.settings, data=data))
 
 
 def test_damaged_results_are_named(whole, tmp_path):
@@ -168,6 +172,8 @@ def test_backends_are_checked():
         Backend("dask")
     with pytest.raises(UserError, match="belong together"):
         Backend("local", scheduler="tcp://127.0.0.1:1")
+    with pytest.raises(UserError, match="--jobs is for the local backend"):
+        Backend("dask", jobs=2, scheduler="tcp://127.0.0.1:1")
     with pytest.raises(UserError, match="--jobs 0"):
         Backend(jobs=0)
     with pytest.raises(UserError, match="twice in lr,pom,lr"):
