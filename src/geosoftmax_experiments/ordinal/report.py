@@ -128,13 +128,16 @@ def _verdicts(rows: pd.DataFrame) -> list[str]:
     """Say in words what the tables show, whichever way it went."""
     said = []
     means: Any = summary(rows, MAIN_CRITERION)
-    order = sorted(PAPER, key=lambda method: means["hausdorff", "mean"].get(method, float("inf")))
-    if all(method in means.index for method in PAPER):
+    for measure in ("hausdorff", "hausdorff_1", "hausdorff_2"):
+        if not all(method in means.index for method in PAPER):
+            continue
+        values = means[measure, "mean"]
+        order = sorted(PAPER, key=lambda method: values[method])
         same = [method.model for method in order] == ["g", "lr", "at", "it"]
+        words = " < ".join(f"{MODELS[m.model].label} ({values[m]:.3f})" for m in order)
         said.append(
-            f"Order in the Hausdorff row: {' < '.join(MODELS[m.model].label for m in order)}; "
-            f"the paper's (g-logistic < LR < LR(AT) < LR(IT)) is "
-            f"{'reproduced' if same else 'not reproduced'}."
+            f"Order in the row {MEASURES[measure].label}: {words}; the paper's (g-logistic < LR < "
+            f"LR(AT) < LR(IT)) is {'reproduced' if same else 'not reproduced'}."
         )
     for measure in TABLE_1:
         values = means[measure, "mean"].sort_values(ascending=MEASURES[measure].lower_is_better)

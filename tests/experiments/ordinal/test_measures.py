@@ -16,6 +16,7 @@ def test_divergence_of_a_class_is_its_cost():
     y = np.array([0, 1, 4])
     chosen = np.array([0, 3, 1])
     assert hausdorff(y, np.eye(5)[chosen]) == pytest.approx(((y - chosen) ** 2 / 2).mean())
+    assert hausdorff(y, np.eye(5)[chosen], 2.0) == pytest.approx((2 * (y - chosen) ** 2).mean())
 
 
 def test_divergence_of_two_classes():
@@ -33,7 +34,7 @@ def test_a_perfect_prediction():
         **measure_labels(y, y, 3),
     }
     assert found.keys() == MEASURES.keys()
-    for name in ("hausdorff", "mae", "amae", "rps", "log_loss", "zero_share"):
+    for name in ("hausdorff", "mae", "amae", "rps", "log_loss", "zero_share", "hausdorff_2"):
         assert found[name] == pytest.approx(0, abs=1e-9)
     assert found["accuracy"] == found["kappa"] == 1
 
