@@ -4,8 +4,8 @@ The Hausdorff divergence of Table 1 is ``D(δ_y | β)`` with ``C = (ŷ-y)²/2``,
 predicted distribution and ``δ_y`` the truth, averaged over the test samples: of the two arguments
 that the paper's Prop. 4 gives it, the first is the target and the second the prediction. For a
 model that predicts a class ``ŷ`` alone, ``β = δ_ŷ``, and it is ``(ŷ-y)²/2``. The paper's values are
-some 2.3 times ours for every method, by a normalisation that it does not state: compare ratios. They
-lie between what ``C = (ŷ-y)²`` and ``C = 2(ŷ-y)²`` give, so these are measured too.
+some 2.3 times ours for every method, by a normalisation that it does not state: compare ratios.
+They lie between what ``C = (ŷ-y)²`` and ``C = 2(ŷ-y)²`` give, so these are measured too.
 """
 
 from __future__ import annotations
