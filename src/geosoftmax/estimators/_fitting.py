@@ -18,7 +18,8 @@ from geosoftmax.costs.base import Cost
 from geosoftmax.estimators._design import Design
 from geosoftmax.functional import sinkhorn_potential, solve
 from geosoftmax.kernels.cpu.active_set import kernels
-from geosoftmax.kernels.cpu.fitting import Workspace, backward, forward
+from geosoftmax.kernels.cpu.fitting import Workspace, backward, curvature, forward
+from geosoftmax.solvers import Solution
 
 #: Steps that L-BFGS remembers.
 MEMORY = 30
@@ -31,6 +32,8 @@ DECREASE, FLATTER = 1e-4, 0.9
 #: The objective is not trusted to more digits than this.
 ROUNDING = 1e-13
 MOST_TRIALS = 40
+#: Up to this many classes every cost is dense and small.
+FEW_CLASSES = 16
 
 
 @dataclass(frozen=True)
@@ -45,13 +48,18 @@ class Fit:
 
 
 class Losses:
-    """``Σ_i w_i ℓ(y_i, f_i)`` as a function of the scores; supports are warm-started."""
+    """``Σ_i w_i ℓ(y_i, f_i)`` as a function of the scores; supports are warm-started.
+
+    One compiled kernel serves small dense costs, and all costs between few classes. Others are
+    solved by the method that is made for them.
+    """
 
     def __init__(self, cost: Cost, target: np.ndarray, weight: np.ndarray) -> None:
         self.cost, self.target, self.weight = cost, target, weight
-        self.compiled = None
-        self.found = None
-        if solvers.choose(cost) == "active_set" or cost.size <= 16:
+        self.method = solvers.choose(cost)
+        self.compiled: Workspace | None = None
+        self.found: tuple[np.ndarray, Solution] | None = None
+        if self.method == "active_set" or cost.size <= FEW_CLASSES:
             self.compiled = Workspace(kernels(cost), target, weight)
 
     def evaluate(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
@@ -60,12 +68,14 @@ class Losses:
             return self.compiled.evaluate(scores)
         if not np.isfinite(scores).all():
             return np.inf, np.zeros_like(scores)
-        start = self.found if solvers.choose(self.cost) in ("accelerated", "splitting") else None
-        self.found = solve(torch.from_numpy(scores), self.cost, init=start)
+        iterates = self.method in ("accelerated", "splitting")
+        init = self.found[1] if iterates and self.found is not None else None
+        solution = solve(torch.from_numpy(scores), self.cost, init=init)
+        self.found = scores, solution
         rows = np.arange(len(scores))
-        slope = self.found.alpha.numpy() * self.weight[:, None]
+        slope = solution.alpha.numpy() * self.weight[:, None]
         slope[rows, self.target] -= self.weight
-        value = self.weight @ (self.found.lower.numpy() - scores[rows, self.target])
+        value = self.weight @ (solution.lower.numpy() - scores[rows, self.target])
         return float(value), slope
 
     def potential(self, shares: np.ndarray) -> np.ndarray:
@@ -78,14 +88,20 @@ class Losses:
         return 2 * np.log(K @ u)
 
     def curvature(self) -> np.ndarray:
-        """Return ``Σ_i w_i ∇²ℓ`` where the losses were evaluated last; (d,) stands for a diagonal.
+        """Return ``Σ_i w_i ∇²ℓ`` where the losses were evaluated last, or nearly that.
 
-        For costs beyond the compiled kernels only a guess of it: what the softmax would have.
+        With very many classes only a guess, of shape (d,): the diagonal that far classes have.
         """
         if self.compiled is not None:
             return self.compiled.curvature()
         assert self.found is not None
-        return np.maximum(self.weight @ self.found.alpha.numpy(), FLATTEST)
+        scores, solution = self.found
+        alpha, u, lower = solution.alpha.numpy(), solution.u.numpy(), solution.lower.numpy()
+        if self.cost.size > solvers.SMALL:
+            return self.weight @ alpha
+        peak = scores.max(1)
+        b, inverse_energy = np.exp((scores - peak[:, None]) / 2), np.exp(peak - lower)
+        return curvature(kernels(self.cost)[0], self.weight, b, alpha, u > 0, inverse_energy)
 
 
 class Preconditioner:

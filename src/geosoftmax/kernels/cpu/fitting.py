@@ -16,6 +16,9 @@ from geosoftmax.kernels.cpu.lanes import prepare
 from geosoftmax.kernels.cpu.pivoting import solve_on
 from geosoftmax.kernels.cpu.runtime import jit, spread
 
+#: Rows whose curvature is looked at.
+MOST_CURVES = 1000
+
 
 class Workspace:
     """Room for the solves of one fit; the supports that were found last start the next solves."""
@@ -44,15 +47,33 @@ class Workspace:
 
     def curvature(self) -> np.ndarray:
         """Return ``Σ w_i ∇²ℓ(y_i, f_i)``, of shape (d, d), where `evaluate` was called last."""
-        d = self.b.shape[1]
-        # Rows with equal supports come one after the other: one inverse serves them all.
-        order = np.argsort(self.inside @ np.sqrt(np.arange(2.0, d + 2.0)))
-        weighted = self.alpha * self.weight[:, None]
-        total = -(self.alpha.T @ weighted)
-        total[np.diag_indices(d)] += 0.5 * weighted.sum(0)
-        each = self.weight * np.exp(self.peak - self.lower)
-        _add_inverses(self.kernels[0], self.b, self.inside, each, order, total)
-        return total
+        inverse_energy = np.exp(self.peak - self.lower)
+        found = self.b, self.alpha, self.inside, inverse_energy
+        return curvature(self.kernels[0], self.weight, *found)
+
+
+def curvature(
+    K: np.ndarray,
+    weight: np.ndarray,
+    b: np.ndarray,
+    alpha: np.ndarray,
+    inside: np.ndarray,
+    inverse_energy: np.ndarray,
+) -> np.ndarray:
+    """Return ``Σ w_i (½ (D_b K_SS⁻¹ D_b / Z + D_α) - ααᵀ)``; of many rows, from a part of them."""
+    part = slice(None, None, -(-len(b) // MOST_CURVES))
+    d, share = b.shape[1], weight[part].sum() / weight.sum()
+    if not share > 0:
+        part, share = slice(None), 1.0
+    b, alpha, inside = b[part], alpha[part], inside[part]
+    weight = weight[part] / share
+    weighted = alpha * weight[:, None]
+    total = -(alpha.T @ weighted)
+    total[np.diag_indices(d)] += 0.5 * weighted.sum(0)
+    # Rows with equal supports come one after the other: one inverse serves them all.
+    order = np.argsort(inside @ np.sqrt(np.arange(2.0, d + 2.0)))
+    _add_inverses(K, b, inside, weight * inverse_energy[part], order, total)
+    return total
 
 
 @jit
@@ -68,6 +89,23 @@ def _losses(
             slope[row, i] = w * alpha[row, i]
         slope[row, target[row]] -= w
         loss[row] = w * (lower[row] - f[row, target[row]])
+
+
+@functools.partial(jit, reassociate=True)
+def _unit_solve(L, size, at, x):
+    """Column `at` of the inverse of L Lᵀ, where the diagonal of L holds reciprocals."""
+    for p in range(at):
+        x[p] = 0.0
+    x[at] = L[at, at]
+    for p in range(at + 1, size):
+        total = 0.0
+        for k in range(at, p):
+            total -= L[p, k] * x[k]
+        x[p] = total * L[p, p]
+    for p in range(size - 1, -1, -1):
+        x[p] *= L[p, p]
+        for k in range(p):
+            x[k] -= L[p, k] * x[p]
 
 
 @jit
@@ -101,12 +139,11 @@ def _add_inverses(K, b, inside, weight, order, total):
                 for q in range(size):
                     products[p, q] += scaled * b[row, index[q]]
             last += 1
-        for p in range(size):
-            side[index[p]] = 1.0
-            if solve_on(K, side, index, size, L, x):  # else nearly singular: its curve is left out
+        if solve_on(K, side, index, size, L, x):  # for its factor; else nearly singular: left out
+            for p in range(size):
+                _unit_solve(L, size, p, x)
                 for q in range(size):
-                    total[index[p], index[q]] += 0.5 * products[p, q] * x[index[q]]
-            side[index[p]] = 0.0
+                    total[index[p], index[q]] += 0.5 * products[p, q] * x[q]
         start = last
 
 
