@@ -31,23 +31,24 @@ __all__ = [
 
 
 class Measure(NamedTuple):
-    """A column of the results."""
+    """A column of the results, and the criterion that parameters are chosen by for it."""
 
     label: str
     lower_is_better: bool
+    criterion: str
 
 
 MEASURES = {
-    "hausdorff": Measure("Hausdorff divergence", True),
-    "mae": Measure("MAE", True),
-    "accuracy": Measure("accuracy", False),
-    "kappa": Measure("quadratic kappa", False),
-    "amae": Measure("average MAE", True),
-    "rps": Measure("ranked probability score", True),
-    "log_loss": Measure("log-loss", True),
-    "zero_share": Measure("share of p(true) = 0", True),
-    "hausdorff_1": Measure("Hausdorff, C = (ŷ-y)²", True),
-    "hausdorff_2": Measure("Hausdorff, C = 2(ŷ-y)²", True),
+    "hausdorff": Measure("Hausdorff divergence", True, "hausdorff"),
+    "mae": Measure("MAE", True, "mae"),
+    "accuracy": Measure("accuracy", False, "accuracy"),
+    "kappa": Measure("quadratic kappa", False, "mae"),
+    "amae": Measure("average MAE", True, "mae"),
+    "rps": Measure("ranked probability score", True, "hausdorff"),
+    "log_loss": Measure("log-loss", True, "hausdorff"),
+    "zero_share": Measure("share of p(true) = 0", True, "hausdorff"),
+    "hausdorff_1": Measure("Hausdorff, C = (ŷ-y)²", True, "hausdorff"),
+    "hausdorff_2": Measure("Hausdorff, C = 2(ŷ-y)²", True, "hausdorff"),
 }
 
 
