@@ -38,9 +38,10 @@ def draw_dots(tables: dict[str, pd.DataFrame]) -> Figure:
     """Draw one panel for each measure: a line for each set, a dot for each method.
 
     Sets are of unequal difficulty, so the dots show the difference to the median of all methods.
+    The few that are far out are drawn on the border.
     """
     names = list(next(iter(tables.values())).index)
-    methods = list(next(iter(tables.values())).columns)
+    methods = list(max(tables.values(), key=lambda table: table.shape[1]).columns)
     height = 0.5 * len(names) + 0.3 * np.ceil(len(methods) / 4) + 1.1
     figure, axes = plt.subplots(
         1, len(tables), figsize=(4.0 * len(tables), height), sharey=True, layout="constrained"
@@ -48,9 +49,12 @@ def draw_dots(tables: dict[str, pd.DataFrame]) -> Figure:
     shifts = np.linspace(-0.38, 0.38, len(methods))
     for axis, (measure, table) in zip(np.atleast_1d(axes), tables.items(), strict=True):
         centred = table.sub(table.median(axis=1), axis=0)
+        border = float(np.quantile(np.abs(centred.to_numpy()), 0.95)) or 1.0
         for method, shift in zip(methods, shifts, strict=True):
+            if method not in table.columns:
+                continue
             axis.plot(
-                centred[method],
+                np.clip(centred[method], -border, border),
                 np.arange(len(names)) + shift,
                 MARKERS[method.decision],
                 color=COLOURS[method.model],
@@ -60,7 +64,8 @@ def draw_dots(tables: dict[str, pd.DataFrame]) -> Figure:
             )
         better = "left" if MEASURES[measure].lower_is_better else "right"
         axis.set_title(f"{MEASURES[measure].label} ({better} is better)", fontsize=10)
-        axis.set_xlabel("difference to the median of the methods", fontsize=9)
+        axis.set_xlabel("difference to the median (on the border: beyond)", fontsize=9)
+        axis.set_xlim(-1.05 * border, 1.05 * border)
         axis.axvline(0, color="0.7", linewidth=0.8, zorder=0)
         for line in np.arange(len(names) - 1) + 0.5:
             axis.axhline(line, color="0.92", linewidth=0.8, zorder=0)
@@ -70,7 +75,8 @@ def draw_dots(tables: dict[str, pd.DataFrame]) -> Figure:
     first = np.atleast_1d(axes)[0]
     first.set_yticks(range(len(names)), names)
     first.set_ylim(len(names) - 0.5, -0.5)
-    handles, labels = first.get_legend_handles_labels()
+    entries = [axis.get_legend_handles_labels() for axis in np.atleast_1d(axes)]
+    handles, labels = max(entries, key=lambda entry: len(entry[1]))
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9, frameon=False)
     return figure
 

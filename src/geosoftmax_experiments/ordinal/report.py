@@ -21,6 +21,7 @@ from geosoftmax_experiments.ordinal.summary import (
     PAPER,
     REFERENCE,
     TABLE_1,
+    Method,
     by_criterion,
     by_set,
     decision_labels,
@@ -51,7 +52,7 @@ def write_report(folder: Path, rows: pd.DataFrame, settings: Settings) -> Path:
         table = by_set(rows, measure, every)
         table.columns = [method.label for method in every]
         files.write(folder / "sets" / f"{measure}.csv", table.to_csv)
-    tables = {measure: by_set(rows, measure, shown) for measure in TABLE_1}
+    tables = {measure: by_set(rows, measure, _distinct(shown, measure)) for measure in TABLE_1}
     figures.save(figures.draw_dots(tables), folder / "dots.png")
     if len(shown) > 1 and len(settings.sets) > 1:
         found = {name: ranks(tables[name], MEASURES[name].lower_is_better) for name in TABLE_1}
@@ -61,6 +62,15 @@ def write_report(folder: Path, rows: pd.DataFrame, settings: Settings) -> Path:
     page = folder / "report.html"
     files.write_text(page, html_page("Ordinal regression: the comparison", text, folder))
     return page
+
+
+def _distinct(methods: list[Method], measure: str) -> list[Method]:
+    """Leave one method of each model where decisions make no difference, for fair ranks."""
+    if MEASURES[measure].criterion != "hausdorff":
+        return methods
+    first = sorted(methods, key=lambda method: method != REFERENCE)
+    kept = {method.model: method for method in reversed(first)}.values()
+    return [method for method in methods if method in kept]
 
 
 # ------------------------------------------------------------------ the text
