@@ -129,6 +129,7 @@ def test_two_processes_and_a_cluster_give_the_same_rows(whole, tmp_path):
     same_rows(far.rows(), whole.rows())
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_does_not_answer_is_one_line(whole, tmp_path):
     with pytest.raises(UserError, match=r"No dask scheduler answers at tcp://127.0.0.1:9"):
         run(
