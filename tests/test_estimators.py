@@ -201,6 +201,15 @@ def test_a_class_that_never_occurs_is_never_predicted(model, missing):
     assert model.predict_proba(X)[:, missing].mean() < 0.02
 
 
+@pytest.mark.parametrize("scale", [0.01, 1.0, 1e4])
+@pytest.mark.parametrize("cost", ["squared", "absolute", "zero-one"])
+def test_a_class_that_never_occurs_at_any_scale(cost, scale):
+    X, y = ordered(classes=3)
+    model = GeometricClassifier(cost, scale=scale, classes=[7, 0, 1, 2, 9]).fit(X, y)
+    assert np.isfinite(model.coef_).all()
+    assert set(model.predict(X)) <= {0, 1, 2}
+
+
 def test_labels_outside_the_order_are_named():
     X, y = ordered(classes=4)
     with pytest.raises(ValueError, match=r"not in classes: \[3\]; classes is \[0, 1, 2\]"):

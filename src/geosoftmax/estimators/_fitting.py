@@ -79,7 +79,8 @@ class Losses:
         return float(value), slope
 
     def potential(self, shares: np.ndarray) -> np.ndarray:
-        """Return scores whose geometric softmax is near the shares."""
+        """Return scores whose geometric softmax is near the shares, which sum to one."""
+        shares = shares + 1e-4 * (1 / len(shares) - shares)  # classes that do not occur get a score
         if self.compiled is None:
             return sinkhorn_potential(torch.from_numpy(shares / shares.sum()), self.cost).numpy()
         K, u = self.compiled.kernels[0], np.sqrt(shares)
@@ -90,7 +91,8 @@ class Losses:
     def curvature(self) -> np.ndarray:
         """Return ``Σ_i w_i ∇²ℓ`` where the losses were evaluated last, or nearly that.
 
-        With very many classes only a guess, of shape (d,): the diagonal that far classes have.
+        With very many classes only a guess, of shape (d,), from what far classes have: the shares
+        of the classes, and something for those that have none yet.
         """
         if self.compiled is not None:
             return self.compiled.curvature()
@@ -98,7 +100,7 @@ class Losses:
         scores, solution = self.found
         alpha, u, lower = solution.alpha.numpy(), solution.u.numpy(), solution.lower.numpy()
         if self.cost.size > solvers.SMALL:
-            return self.weight @ alpha
+            return (self.weight @ alpha + 1 / self.cost.size) / 2
         peak = scores.max(1)
         b, inverse_energy = np.exp((scores - peak[:, None]) / 2), np.exp(peak - lower)
         return curvature(kernels(self.cost)[0], self.weight, b, alpha, u > 0, inverse_energy)
@@ -111,7 +113,7 @@ class Preconditioner:
         self.basis = None
         if curvature.ndim == 2:
             curvature, self.basis = np.linalg.eigh(curvature)
-        floor = FLATTEST * curvature.max()
+        floor = FLATTEST * max(curvature.max(), FLATTEST)
         values = np.maximum(curvature, floor)
         self.scale = np.empty((len(variances) + 1, len(values)))
         self.scale[:-1] = 1.0 / np.maximum(variances[:, None] * values + penalty, floor)
@@ -223,10 +225,9 @@ def _search(
         if not enough and there <= value + noise:  # the value has no digits left: ask the slope
             enough = slope_there <= (2 * DECREASE - 1) * slope
         if not enough:
-            long = t
-            secant = t * slope / (slope - slope_there) if slope_there > 0 else 0.0
-            inner = 0.1 * (long - short)
-            t = min(max(secant, short + inner), long - inner) if secant > 0 else (short + long) / 2
+            long, middle = t, (short + t) / 2
+            secant = t * slope / (slope - slope_there) if slope_there > 0 else middle
+            t = min(max(secant, short + 0.1 * (long - short)), middle)
         elif slope_there < FLATTER * slope:
             short = t
             t = 2 * t if np.isinf(long) else (short + long) / 2

@@ -34,6 +34,8 @@ ROUNDS = 4
 ADDED_BACK = 2 * np.finfo(np.float64).eps
 #: h that lies this near below b covers it: rounding.
 COVERS = 1.0 + 1e-14
+#: A bracket wider than this shows that rounding has misled the pivoting: K_SS is nearly singular.
+LOOSE = 1e-9
 #: What is summed up of each lane.
 WORST, SCALE, ENERGY, GAP_BY_H, GAP = range(5)
 
@@ -122,16 +124,10 @@ def pivot(
                 _guess(K, b, inside, todo[n : n + 1], 1)
         steps, found = pivot_blocks(K, b[row], inside[row], index, L, x, h)
         iterations[row] += steps
-        if not found:
+        low, high = _certified(K, b[row], x, h, index, slack) if found else (0.0, np.inf)
+        if high - low > LOOSE:
             iterations[row] += pivot_singly(K, b[row], inside[row], index, L, x, h)
-        size = 0
-        for i in range(d):
-            x[i] = max(x[i], 0.0)
-            if x[i] > 0.0:
-                index[size] = i
-                size += 1
-        times(K, x, index, size, h)
-        low, high = bracket(b[row], x, h, slack)
+            low, high = _certified(K, b[row], x, h, index, slack)
         energy = 0.0
         for i in range(d):
             energy += b[row, i] * x[i]
@@ -139,6 +135,19 @@ def pivot(
             u[row, i] = x[i]
             alpha[row, i] = x[i] * b[row, i] / energy
         lower[row], upper[row] = _add_back(low, high, peak[row])
+
+
+@jit
+def _certified(K, b, x, h, index, slack):
+    """Clip and rescale x; return its bracket."""
+    size = 0
+    for i in range(x.shape[0]):
+        x[i] = max(x[i], 0.0)
+        if x[i] > 0.0:
+            index[size] = i
+            size += 1
+    times(K, x, index, size, h)
+    return bracket(b, x, h, slack)
 
 
 @jit
@@ -223,11 +232,15 @@ def _pivot_together(K, b, peak, inside, slack, alpha, u, lower, upper, iteration
                         continue
                     scale = sums[SCALE, r]
                     energy = sums[ENERGY, r]
+                    low, high = bounds_of(energy, sums[GAP_BY_H, r], sums[GAP, r], np.inf, slack)
+                    if high - low > LOOSE:
+                        todo[kept] = row
+                        kept += 1
+                        continue
                     share = scale / energy
                     for i in range(d):
                         u[row, i] = X[i, r] * scale
                         alpha[row, i] = X[i, r] * B[i, r] * share
-                    low, high = bounds_of(energy, sums[GAP_BY_H, r], sums[GAP, r], np.inf, slack)
                     lower[row], upper[row] = _add_back(low, high, peak[row])
         left = kept
         if left == 0:

@@ -16,8 +16,8 @@ from geosoftmax.kernels.cpu.lanes import prepare
 from geosoftmax.kernels.cpu.pivoting import solve_on
 from geosoftmax.kernels.cpu.runtime import jit, spread
 
-#: Rows whose curvature is looked at.
-MOST_CURVES = 1000
+#: Rows whose curvature is looked at, at most; and the work, in d³, from which on they are fewer.
+MOST_CURVES, CURVE_WORK = 1000, 1 << 27
 
 
 class Workspace:
@@ -61,8 +61,10 @@ def curvature(
     inverse_energy: np.ndarray,
 ) -> np.ndarray:
     """Return ``Σ w_i (½ (D_b K_SS⁻¹ D_b / Z + D_α) - ααᵀ)``; of many rows, from a part of them."""
-    part = slice(None, None, -(-len(b) // MOST_CURVES))
-    d, share = b.shape[1], weight[part].sum() / weight.sum()
+    d = b.shape[1]
+    rows = min(MOST_CURVES, max(4 * d, CURVE_WORK // d**3))  # many more than there are directions
+    part = slice(None, None, -(-len(b) // rows))
+    share = weight[part].sum() / weight.sum()
     if not share > 0:
         part, share = slice(None), 1.0
     b, alpha, inside = b[part], alpha[part], inside[part]
@@ -82,6 +84,9 @@ def _losses(
     slope, first, last,
 ):  # fmt: skip
     prepare(f, kernels[0], not warm, b, peak, inside, first, last)
+    for row in range(first, last):  # what has underflowed since is in no support
+        for i in range(f.shape[1]):
+            inside[row, i] = inside[row, i] and b[row, i] > 0.0
     pivot(kernels, b, peak, True, inside, 0.0, alpha, u, lower, upper, iterations, first, last)
     for row in range(first, last):
         w = weight[row]
