@@ -33,6 +33,7 @@ BACKENDS = ("local", "dask")
 #: What ``--quick`` does: every set and model, but few folds and coarse grids.
 QUICK_FOLDS = 1
 QUICK_ALPHAS = (100.0, 10.0, 1.0)
+QUICK_SCALES = (0.5, 2.0)
 
 
 @dataclass(frozen=True)
@@ -152,8 +153,11 @@ def _work(
 
 
 def _grid(model: str, quick: bool) -> list[dict[str, float]]:
-    points = MODELS[model].grid
-    return [point for point in points if not quick or point["alpha"] in QUICK_ALPHAS]
+    points = list(MODELS[model].grid)
+    if not quick:
+        return points
+    few = [point for point in points if point["alpha"] in QUICK_ALPHAS]
+    return [point for point in few if point.get("scale", QUICK_SCALES[0]) in QUICK_SCALES]
 
 
 def _bar(console: Console) -> Progress:
