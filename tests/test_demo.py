@@ -9,7 +9,7 @@ from geosoftmax_experiments.cli import app
 
 
 def run(*arguments):
-    return CliRunner().invoke(app, ["demo", *map(str, arguments)])
+    return CliRunner().invoke(app, ["demo", "digits", *map(str, arguments)])
 
 
 def test_demo_draws_and_certifies(tmp_path):

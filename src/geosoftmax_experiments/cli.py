@@ -8,12 +8,17 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from geosoftmax_experiments.ordinal.commands import app as ordinal_app
+
 app = typer.Typer(
     help="The geometric softmax: experiments and figures.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+demos = typer.Typer(help="What it does, in a minute.", no_args_is_help=True)
+app.add_typer(ordinal_app, name="ordinal")
+app.add_typer(demos, name="demo")
 
 
 @app.callback(invoke_without_command=True)
@@ -26,11 +31,21 @@ def main(version: Annotated[bool, typer.Option("--version", help="Print the vers
         raise typer.Exit
 
 
-@app.command()
-def demo(
+@demos.command()
+def ordinal(
+    output: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results/demo"),
+) -> None:
+    """Compare g-logistic with its rivals on the ordinal sets that come with skordinal."""
+    from geosoftmax_experiments.ordinal.commands import compare
+
+    compare(output, source="skordinal", folds=3, quick=True, fresh=True)
+
+
+@demos.command()
+def digits(
     output: Annotated[
         Path, typer.Option(help="Where the picture is written (PNG, SVG or PDF).")
-    ] = Path("results/demo.png"),
+    ] = Path("results/digits.png"),
     digits: Annotated[
         str, typer.Option(help="Which digits to draw, separated by commas.")
     ] = "2,3,8",

@@ -1,4 +1,4 @@
-"""``geosoftmax demo``: the link function inverts distance fields, and stands noise.
+"""``geosoftmax demo digits``: the link function inverts distance fields, and stands noise.
 
 A drawing is a distribution over pixels; its Sinkhorn potential is a distance field. The geometric
 softmax turns the field back into the drawing, exactly; with noise on the field, it stays close in

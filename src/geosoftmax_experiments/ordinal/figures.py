@@ -1,0 +1,148 @@
+"""Figures of the comparison: a dot for each set and method, and critical-difference diagrams."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from geosoftmax_experiments import files
+from geosoftmax_experiments.ordinal.measures import MEASURES
+from geosoftmax_experiments.ordinal.summary import Method, Ranks
+
+matplotlib.use("Agg")  # pictures go to files: no screen is needed
+
+__all__ = ["draw_critical_differences", "draw_dots", "save"]
+
+COLOURS = {
+    "g": "#d62728",
+    "g-scale": "#8c1d18",
+    "lr": "#1f77b4",
+    "at": "#2ca02c",
+    "it": "#98a62b",
+    "sparsemax": "#9467bd",
+    "pom": "#17a2b8",
+    "redsvm": "#7f7f7f",
+    "ridge": "#bcbcbc",
+}
+MARKERS = {"mode": "s", "median": "o", "mean": "D", "scores": "^", "own": "v", "chosen": "*"}
+
+
+def draw_dots(tables: dict[str, pd.DataFrame]) -> Figure:
+    """Draw one panel for each measure: a line for each set, a dot for each method.
+
+    Sets are of unequal difficulty, so the dots show the difference to the median of all methods.
+    The few that are far out are drawn on the border.
+    """
+    names = list(next(iter(tables.values())).index)
+    methods = list(max(tables.values(), key=lambda table: table.shape[1]).columns)
+    height = 0.5 * len(names) + 0.3 * np.ceil(len(methods) / 4) + 1.1
+    figure, axes = plt.subplots(
+        1, len(tables), figsize=(4.0 * len(tables), height), sharey=True, layout="constrained"
+    )
+    shifts = np.linspace(-0.38, 0.38, len(methods))
+    for axis, (measure, table) in zip(np.atleast_1d(axes), tables.items(), strict=True):
+        centred = table.sub(table.median(axis=1), axis=0)
+        border = float(np.quantile(np.abs(centred.to_numpy()), 0.95)) or 1.0
+        for method, shift in zip(methods, shifts, strict=True):
+            if method not in table.columns:
+                continue
+            axis.plot(
+                np.clip(centred[method], -border, border),
+                np.arange(len(names)) + shift,
+                MARKERS[method.decision],
+                color=COLOURS[method.model],
+                markersize=7 if method.decision == "chosen" else 5,
+                markeredgewidth=0,
+                label=method.label,
+            )
+        better = "left" if MEASURES[measure].lower_is_better else "right"
+        axis.set_title(f"{MEASURES[measure].label} ({better} is better)", fontsize=10)
+        axis.set_xlabel("difference to the median (on the border: beyond)", fontsize=9)
+        axis.set_xlim(-1.05 * border, 1.05 * border)
+        axis.axvline(0, color="0.7", linewidth=0.8, zorder=0)
+        for line in np.arange(len(names) - 1) + 0.5:
+            axis.axhline(line, color="0.92", linewidth=0.8, zorder=0)
+        axis.tick_params(labelsize=9)
+        axis.xaxis.set_major_locator(MaxNLocator(5))
+        axis.spines[["top", "right"]].set_visible(False)
+    first = np.atleast_1d(axes)[0]
+    first.set_yticks(range(len(names)), names)
+    first.set_ylim(len(names) - 0.5, -0.5)
+    entries = [axis.get_legend_handles_labels() for axis in np.atleast_1d(axes)]
+    handles, labels = max(entries, key=lambda entry: len(entry[1]))
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9, frameon=False)
+    return figure
+
+
+def draw_critical_differences(found: dict[str, Ranks]) -> Figure:
+    """Draw mean ranks for each measure; a bar joins methods that Nemenyi's test does not part."""
+    most = max(len(ranks.mean) for ranks in found.values())
+    panel = 0.21 * most + 1.1
+    figure, axes = plt.subplots(
+        len(found), 1, figsize=(8.4, panel * len(found)), layout="constrained"
+    )
+    for axis, (measure, ranks) in zip(np.atleast_1d(axes), found.items(), strict=True):
+        _draw_ranks(axis, ranks)
+        axis.set_title(
+            f"{MEASURES[measure].label}: mean ranks over {ranks.sets} sets "
+            f"(Friedman p = {ranks.p:.2g})",
+            fontsize=10,
+        )
+    return figure
+
+
+def _draw_ranks(axis: Axes, ranks: Ranks) -> None:
+    """Draw one diagram: ranks on a line, the better half named on the left."""
+    k = len(ranks.mean)
+    half = (k + 1) // 2
+    cliques = _cliques(ranks.mean.to_numpy(), ranks.critical)
+    top = 1.3 + 0.35 * len(cliques)  # names begin below the bars
+    axis.hlines(0, 1, k, color="black", linewidth=1)
+    for tick in range(1, k + 1):
+        axis.vlines(tick, -0.15, 0, color="black", linewidth=1)
+        axis.text(tick, -0.3, str(tick), ha="center", va="bottom", fontsize=8)
+    low, high = 1 - 0.04 * k, k + 0.04 * k
+    for place, (method, rank) in enumerate(ranks.mean.items()):
+        left = place < half
+        level = top + (place if left else k - 1 - place)
+        end = low if left else high
+        assert isinstance(method, Method)
+        colour = COLOURS[method.model]
+        axis.plot([rank, rank, end], [0, level, level], color=colour, linewidth=1)
+        name = f"{method.label}  {rank:.2f}" if left else f"{rank:.2f}  {method.label}"
+        side = "right" if left else "left"
+        axis.text(end, level, f" {name} ", ha=side, va="center", fontsize=8.5)
+    for line, (start, stop) in enumerate(cliques):
+        height = 0.45 + 0.35 * line
+        axis.hlines(height, start - 0.05, stop + 0.05, color="black", linewidth=3)
+    axis.hlines(-1.9, 1, 1 + ranks.critical, color="black", linewidth=1.5)
+    axis.vlines([1, 1 + ranks.critical], -2.05, -1.75, color="black", linewidth=1.5)
+    axis.text(1 + ranks.critical + 0.1, -1.9, f"CD = {ranks.critical:.2f}", va="center", fontsize=8)
+    axis.set_xlim(1 - 0.62 * k, k + 0.62 * k)
+    axis.set_ylim(top + half - 0.4, -2.5)
+    axis.axis("off")
+
+
+def _cliques(ranked: np.ndarray, critical: float) -> list[tuple[float, float]]:
+    """Return the largest runs of sorted ranks that are no further apart than `critical`."""
+    runs: list[tuple[float, float]] = []
+    for start in ranked:
+        stop = ranked[ranked <= start + critical].max()
+        if stop > start and not any(a <= start and stop <= b for a, b in runs):
+            runs.append((float(start), float(stop)))
+    return runs
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a picture whole or not at all."""
+    try:
+        files.write(path, lambda partial: figure.savefig(partial, dpi=150))
+    finally:
+        plt.close(figure)

@@ -1,0 +1,255 @@
+"""Ordinal regression for one's own table: ``geosoftmax ordinal fit`` and ``predict``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.progress import track
+from sklearn.metrics import confusion_matrix
+
+from geosoftmax.estimators import GeometricClassifier
+from geosoftmax_experiments import files
+from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.ordinal import encoding
+from geosoftmax_experiments.ordinal.decisions import Prediction, decide
+from geosoftmax_experiments.ordinal.figures import save
+from geosoftmax_experiments.ordinal.measures import (
+    MEASURES,
+    measure_labels,
+    measure_probabilities,
+)
+from geosoftmax_experiments.ordinal.models import MODELS
+from geosoftmax_experiments.ordinal.report import as_markdown, html_page
+from geosoftmax_experiments.ordinal.saved import OrdinalModel, load_model, save_model
+from geosoftmax_experiments.ordinal.selection import choose, fit, inner_folds, standardise
+
+matplotlib.use("Agg")  # pictures go to files: no screen is needed
+
+__all__ = ["fit_table", "predict_table"]
+
+#: How many folds the scores of the report are validated on, and the parameters within.
+FOLDS = 5
+INNER = 3
+
+
+# ------------------------------------------------------------------ fit
+
+
+def fit_table(
+    path: Path,
+    target: str,
+    output: Path,
+    console: Console,
+    *,
+    order: list[str] | None = None,
+    ignore: tuple[str, ...] = (),
+    skip_missing: bool = False,
+    decision: str = "chosen",
+) -> OrdinalModel:
+    """Fit a model to a table, save it, and report how well it does on samples not seen."""
+    table = encoding.read_table(path)
+    for name in (target, *ignore):
+        if name not in table.columns:
+            raise UserError(
+                f"{path} has no column {name!r}.", f"It has {', '.join(table.columns)}."
+            )
+    table = table.drop(columns=list(ignore))
+    complete = encoding.complete_rows(table, path, skip_missing)
+    table = table.loc[complete]
+    classes, y = encoding.read_classes(table[target], order)
+    columns = encoding.learn_columns(table.drop(columns=target))
+    X = encoding.encode(table, columns, path)
+    if len(y) < 2 * FOLDS:
+        raise UserError(f"{path} holds {len(y)} samples.", f"At least {2 * FOLDS} are needed.")
+    scores, validated = _validate(X, y, len(classes), decision, console)
+    model = _fit_all(X, y, classes, columns, target, decision)
+    save_model(model, output)
+    _write_report(output, path, model, y, scores, validated, int((~complete).sum()))
+    console.print(f"Model and report saved to {output.resolve()}", soft_wrap=True)
+    return model
+
+
+def _fit_all(
+    X: np.ndarray,
+    y: np.ndarray,
+    classes: list[Any],
+    columns: list[encoding.Column],
+    target: str,
+    decision: str,
+) -> OrdinalModel:
+    """Choose parameters by validation on all samples, and fit to all of them."""
+    chosen = choose(MODELS["g-scale"], X, y, len(classes), FOLDS)
+    rule, parameters = chosen[decision, "mae"]
+    mean, spread = standardise(X)
+    alpha, scale = parameters["alpha"], parameters["scale"]
+    labels = np.arange(len(classes))
+    found = GeometricClassifier("squared", scale=scale, alpha=alpha, classes=labels)
+    found.fit((X - mean) / spread, y)
+    return OrdinalModel(
+        target=target,
+        classes=classes,
+        columns=columns,
+        decision=rule,
+        coef=found.coef_,
+        intercept=found.intercept_,
+        mean=mean,
+        spread=spread,
+        alpha=alpha,
+        scale=scale,
+    )
+
+
+def _validate(
+    X: np.ndarray, y: np.ndarray, classes: int, decision: str, console: Console
+) -> tuple[pd.DataFrame, tuple[Prediction, np.ndarray]]:
+    """Measure on samples not seen, with logistic regression beside it.
+
+    Returns the scores, and the predictions of the geometric model.
+    """
+    number = inner_folds(y, FOLDS)
+    names = ("g-scale", "lr")
+    probabilities = {name: np.empty((len(y), classes)) for name in names}
+    labels = {name: np.empty(len(y), dtype=int) for name in names}
+    for k in track(range(FOLDS), "validating", console=console):
+        out = number == k
+        for name in names:
+            choice = choose(MODELS[name], X[~out], y[~out], classes, INNER)
+            key = (decision, "mae") if (decision, "mae") in choice else ("chosen", "mae")
+            rule, parameters = choice[key]
+            found = fit(MODELS[name], X[~out], y[~out], classes, parameters)(X[out])
+            probabilities[name][out] = found.probabilities
+            labels[name][out] = decide(found, rule)
+    rows = []
+    for name in names:
+        of_labels = measure_labels(y, labels[name], classes)
+        of_probabilities = measure_probabilities(y, Prediction(probabilities[name]))
+        values = {**of_labels, **of_probabilities}
+        rows.append({"model": MODELS[name].label} | {m: values[m] for m in MEASURES})
+    return pd.DataFrame(rows), (Prediction(probabilities["g-scale"]), labels["g-scale"])
+
+
+# ------------------------------------------------------------------ its report
+
+
+def _write_report(
+    folder: Path,
+    path: Path,
+    model: OrdinalModel,
+    y: np.ndarray,
+    scores: pd.DataFrame,
+    validated: tuple[Prediction, np.ndarray],
+    skipped: int,
+) -> None:
+    prediction, labels = validated
+    names = [str(label) for label in model.classes]
+    counts = confusion_matrix(y, labels, labels=np.arange(len(names)))
+    save(_draw_confusion(counts, names, model.target), folder / "confusion.png")
+    save(_draw_probabilities(prediction, y, names), folder / "probabilities.png")
+    scores = scores.rename(columns={name: measure.label for name, measure in MEASURES.items()})
+    confusion = pd.DataFrame(counts, columns=names)
+    confusion.insert(0, "true \\ predicted", names)
+    words = [column.name for column in model.columns if column.categories is not None]
+    text = "\n\n".join(
+        [
+            f"# Ordinal regression of {model.target}",
+            f"{len(y)} samples of `{path.name}` ({skipped} left out for missing values), "
+            f"{len(model.columns)} columns ({len(words)} of them categories), classes in order: "
+            f"{', '.join(names)}.",
+            f"Penalty {model.alpha:g}, scale {model.scale:g}, decision: {model.decision}; chosen "
+            f"by MAE in {FOLDS}-fold validation.",
+            "## On samples not seen",
+            f"{FOLDS}-fold validation; parameters chosen inside each training fold.",
+            as_markdown(scores),
+            "## Confusion matrix",
+            as_markdown(confusion),
+            "![Confusion matrix](confusion.png)",
+            "## Probabilities",
+            "![Predicted probabilities and true classes](probabilities.png)",
+            "Samples are sorted by their predicted mean class; dots show their true class.",
+        ]
+    )
+    files.write_text(folder / "report.md", text + "\n")
+    page = html_page(f"Ordinal regression of {model.target}", text, folder)
+    files.write_text(folder / "report.html", page)
+
+
+def _draw_confusion(counts: np.ndarray, names: list[str], target: str) -> Figure:
+    size = 2.2 + 0.5 * len(names)
+    figure, axis = plt.subplots(figsize=(size + 0.6, size), layout="constrained")
+    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    axis.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    for (i, j), count in np.ndenumerate(counts):
+        colour = "white" if shares[i, j] > 0.6 else "black"
+        axis.text(j, i, str(count), ha="center", va="center", color=colour, fontsize=9)
+    long = max(map(len, names)) > 4
+    axis.set_xticks(
+        range(len(names)), names, rotation=45 if long else 0, ha="right" if long else "center"
+    )
+    axis.set_yticks(range(len(names)), names)
+    axis.set_xlabel("predicted")
+    axis.set_ylabel("true")
+    axis.set_title(f"{target}: samples not seen", fontsize=10)
+    return figure
+
+
+def _draw_probabilities(prediction: Prediction, y: np.ndarray, names: list[str]) -> Figure:
+    """Draw the distribution of each sample as a column, the true class as a dot on it."""
+    p = prediction.probabilities
+    order = np.argsort(p @ np.arange(len(names)), kind="stable")
+    figure, axis = plt.subplots(figsize=(8, 1.6 + 0.3 * len(names)), layout="constrained")
+    image = axis.imshow(
+        p[order].T,
+        aspect="auto",
+        origin="lower",
+        cmap="Blues",
+        vmin=0,
+        vmax=1,
+        interpolation="none",
+    )
+    axis.plot(np.arange(len(y)), y[order], ".", color="#d62728", markersize=2.5, label="true class")
+    axis.set_yticks(range(len(names)), names)
+    axis.set_xlabel("samples, by their predicted mean class")
+    figure.colorbar(image, ax=axis, label="probability")
+    figure.legend(loc="outside upper right", fontsize=9, frameon=False)
+    return figure
+
+
+# ------------------------------------------------------------------ predict
+
+
+def predict_table(
+    folder: Path, path: Path, output: Path, console: Console, *, skip_missing: bool = False
+) -> pd.DataFrame:
+    """Predict the rows of a table; rows that miss values stay empty where that is allowed."""
+    if output.suffix.lower() not in (".csv", ".parquet"):
+        raise UserError(f"{output} is neither CSV nor Parquet.", "Let it end in .csv or .parquet.")
+    model = load_model(folder)
+    table = encoding.read_table(path)
+    used = [column.name for column in model.columns if column.name in table.columns]
+    complete = encoding.complete_rows(table.loc[:, used], path, skip_missing)
+    X = encoding.encode(table.loc[complete], model.columns, path)
+    prediction = model.predict(X)
+    labels = pd.Series([model.classes[k] for k in decide(prediction, model.decision)])
+    result = pd.DataFrame({"prediction": labels.set_axis(np.flatnonzero(complete))})
+    for k, label in enumerate(model.classes):
+        result[f"p({label})"] = prediction.probabilities[:, k]
+    result = result.reindex(range(len(table)))
+
+    def fill(partial: Path) -> None:
+        if output.suffix.lower() == ".csv":
+            result.to_csv(partial, index=False)
+        else:
+            result.to_parquet(partial, index=False)
+
+    files.write(output, fill)
+    skipped = int((~complete).sum())
+    left = f" ({skipped} left empty for missing values)" if skipped else ""
+    console.print(f"{len(table)} rows{left} predicted to {output.resolve()}", soft_wrap=True)
+    return result

@@ -1,0 +1,146 @@
+"""The folder of a comparison: its settings, and one small file for each unit of work.
+
+A unit is (set, fold, model). Its file is moved into place when it is complete, so a run that is
+stopped, also by ``kill -9`` or a full disk, has lost nothing but the units under way, and the next
+run does the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from geosoftmax_experiments import files
+from geosoftmax_experiments.errors import UserError
+
+__all__ = ["Settings", "Store", "Unit", "package_versions"]
+
+#: Raised when rows change their meaning: older folders are then refused.
+FORMAT = 1
+PACKAGES = ("geosoftmax", "numpy", "scipy", "scikit-learn", "mord", "skordinal", "entmax")
+
+
+class Unit(NamedTuple):
+    """What is computed, written and counted as one."""
+
+    name: str
+    fold: int
+    model: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that the rows depend on; a folder belongs to one of these."""
+
+    source: str
+    sets: tuple[str, ...]
+    folds: int
+    models: tuple[str, ...]
+    inner: int
+    grids: dict[str, Any]
+    data: dict[str, str]
+    versions: dict[str, str]
+    format: int = FORMAT
+
+    def units(self) -> list[Unit]:
+        """Return all units, fold by fold, so that a part of the work covers all sets."""
+        return [
+            Unit(name, fold, model)
+            for fold in range(self.folds)
+            for name in self.sets
+            for model in self.models
+        ]
+
+
+class Store:
+    """Reads and writes a comparison's folder.
+
+    Parameters
+    ----------
+    folder : Path
+        Made where it is missing.
+    settings : Settings
+        Those of this run. A folder that was made with others is refused.
+    """
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.folder = folder
+        self.settings = settings
+        self._units = folder / "units"
+        files.make_folder(self._units)
+        files.remove_partial(self._units)
+        files.remove_partial(folder)
+        self._claim()
+
+    def _claim(self) -> None:
+        path = self.folder / "settings.json"
+        wanted = json.loads(json.dumps(asdict(self.settings)))
+        if not path.exists():
+            if any(self._units.iterdir()):
+                raise UserError(
+                    f"{self.folder} holds results, but no settings.json.",
+                    "Choose another folder with --output, or remove this one.",
+                )
+            files.write_text(path, json.dumps(wanted, indent=1))
+            return
+        try:
+            found = json.loads(path.read_text(encoding="utf8"))
+        except ValueError:
+            raise UserError(
+                f"{path} is damaged.", "Choose another folder with --output, or remove this one."
+            ) from None
+        differing = [key for key in wanted if found.get(key) != wanted[key]]
+        if differing:
+            raise UserError(
+                f"{self.folder} was made with other settings: "
+                f"{'; '.join(_difference(key, found.get(key), wanted[key]) for key in differing)}.",
+                "Use those settings to continue it, or choose another folder with --output.",
+            )
+
+    def missing(self) -> list[Unit]:
+        """Return the units that are still to be done."""
+        return [unit for unit in self.settings.units() if not self._path(unit).exists()]
+
+    def write(self, unit: Unit, rows: list[dict[str, Any]]) -> None:
+        """Write the rows of a unit, whole or not at all."""
+        files.write_text(self._path(unit), json.dumps(rows))
+
+    def rows(self) -> pd.DataFrame:
+        """Return the rows of all units that are done."""
+        found = []
+        for unit in self.settings.units():
+            path = self._path(unit)
+            if not path.exists():
+                continue
+            try:
+                found += json.loads(path.read_text(encoding="utf8"))
+            except ValueError:
+                raise UserError(
+                    f"{path} is damaged.", "Remove it and run again: it alone is done anew."
+                ) from None
+        return pd.DataFrame(found)
+
+    def _path(self, unit: Unit) -> Path:
+        return self._units / f"{unit.name}.{unit.fold}.{unit.model}.json"
+
+
+def package_versions() -> dict[str, str]:
+    """Return the versions of the packages whose results are compared."""
+    return {name: version(name) for name in PACKAGES}
+
+
+def _difference(key: str, found: Any, wanted: Any) -> str:
+    """Say in a few words how two values of a setting differ."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        names = sorted(k for k in found.keys() | wanted.keys() if found.get(k) != wanted.get(k))
+        if key == "data":  # fingerprints say nothing to a reader
+            return f"other data for {', '.join(names)}"
+        return (
+            f"{key} ({', '.join(f'{k}: {found.get(k)}, now {wanted.get(k)}' for k in names[:3])})"
+        )
+    return f"{key} {found}, now {wanted}"

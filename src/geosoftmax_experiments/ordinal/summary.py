@@ -1,0 +1,243 @@
+"""Tables that rows are summed up in.
+
+A method is a model with a decision. Means are over sets and folds, each set with the same weight.
+Ranks and tests are over sets: the folds of one set share their data, and do not count as
+independent.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from importlib.resources import files as resources
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from geosoftmax_experiments.ordinal.decisions import LABELS
+from geosoftmax_experiments.ordinal.measures import CRITERIA, MEASURES
+from geosoftmax_experiments.ordinal.models import MODELS
+
+__all__ = [
+    "HEADLINE",
+    "PAPER",
+    "REFERENCE",
+    "TABLE_1",
+    "Method",
+    "Ranks",
+    "by_criterion",
+    "by_set",
+    "methods_in",
+    "paper_table",
+    "ranks",
+    "read_paper",
+    "select",
+    "signed_ranks",
+    "summary",
+]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A model with a decision. Not a tuple: pandas would make two levels of it."""
+
+    model: str
+    decision: str
+
+    @property
+    def label(self) -> str:
+        """What readers call it."""
+        model = MODELS[self.model]
+        if self.decision == model.decisions[0] and self.model not in ("g", "g-scale"):
+            return model.label
+        return f"{model.label}, {self.decision}"
+
+
+#: The rows of the paper's Table 1.
+TABLE_1 = ("hausdorff", "mae", "accuracy")
+#: Its columns, as the paper decides.
+PAPER = (
+    Method("lr", "mode"),
+    Method("at", "median"),
+    Method("it", "median"),
+    Method("g", "scores"),
+)
+#: What the tests compare with all others: penalty, scale and rule all chosen inside the fold.
+REFERENCE = Method("g-scale", "chosen")
+#: What figures and ranks show: the paper's methods, and every model with the same decision rule.
+HEADLINE = (
+    *PAPER,
+    Method("g", "median"),
+    Method("g-scale", "median"),
+    REFERENCE,
+    Method("lr", "median"),
+    Method("lr", "chosen"),
+    Method("sparsemax", "median"),
+    Method("pom", "median"),
+    Method("redsvm", "own"),
+    Method("ridge", "own"),
+)
+
+
+def methods_in(rows: pd.DataFrame) -> list[Method]:
+    """Return the methods that rows hold, in the order of the table of models."""
+    found = set(zip(rows["model"], rows["decision"], strict=True))
+    every = (
+        Method(name, rule)
+        for name, model in MODELS.items()
+        for rule in (*model.decisions, "chosen")
+    )
+    return [method for method in every if (method.model, method.decision) in found]
+
+
+def select(rows: pd.DataFrame, method: Method, selected_by: str) -> pd.DataFrame:
+    """Return the rows of a method, its parameters chosen by one criterion."""
+    model, rule, by = rows["model"], rows["decision"], rows["selected_by"]
+    chosen = (model == method.model) & (rule == method.decision) & (by == selected_by)
+    return rows.loc[chosen]
+
+
+def by_set(
+    rows: pd.DataFrame, measure: str, methods: list[Method], selected_by: str | None = None
+) -> pd.DataFrame:
+    """Return the mean over folds: a row for each set, a column for each method.
+
+    Parameters are those chosen by `selected_by`, which is the measure's own criterion by default.
+    """
+    by = selected_by or MEASURES[measure].criterion
+    columns = {m: select(rows, m, by).groupby("set")[measure].mean() for m in methods}
+    return pd.DataFrame(columns).reindex(list(dict.fromkeys(rows["set"])))
+
+
+def summary(rows: pd.DataFrame, selected_by: str | None = None) -> pd.DataFrame:
+    """Return mean and deviation of each measure for each method.
+
+    The deviation is that over the folds of a set, averaged over sets.
+    """
+    table: dict[tuple[str, str], dict[Method, float]] = {}
+    for method in methods_in(rows):
+        for measure in MEASURES:
+            by = selected_by or MEASURES[measure].criterion
+            chosen: Any = select(rows, method, by).groupby("set")[measure]
+            table.setdefault((measure, "mean"), {})[method] = chosen.mean().mean()
+            table.setdefault((measure, "deviation"), {})[method] = chosen.std().mean()
+    return pd.DataFrame(table)
+
+
+def by_criterion(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of Table 1 for each criterion that parameters were chosen by.
+
+    Columns are (measure, criterion).
+    """
+    methods = methods_in(rows)
+    return pd.DataFrame(
+        {
+            (measure, by): by_set(rows, measure, methods, by).mean()
+            for measure in TABLE_1
+            for by in CRITERIA
+        }
+    )
+
+
+# ------------------------------------------------------------------ the paper's numbers
+
+
+def read_paper() -> dict[str, Any]:
+    """Return Table 1 as printed, with its source."""
+    text = resources("geosoftmax_experiments.ordinal").joinpath("paper.json").read_text("utf8")
+    return json.loads(text)
+
+
+def paper_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return our means beside the paper's, and relative to LR.
+
+    Ours come twice: with the penalty chosen by the measure of the row, and by MAE for all rows.
+    """
+    paper = read_paper()["table"]
+    own: Any = summary(rows)
+    mae: Any = summary(rows, "mae")
+    base = Method("lr", "mode")
+    table = []
+    for measure in TABLE_1:
+        for method in PAPER:
+            if method not in own.index or base not in own.index:
+                continue
+            ours, others, theirs = own[measure, "mean"], mae[measure, "mean"], paper[measure]
+            table.append(
+                {
+                    "measure": MEASURES[measure].label,
+                    "method": method.label,
+                    "ours": ours[method],
+                    "±": own[measure, "deviation"][method],
+                    "ours, chosen by MAE": others[method],
+                    "paper": theirs[method.model][0],
+                    "paper ±": theirs[method.model][1],
+                    "ours / LR": ours[method] / ours[base],
+                    "chosen by MAE / LR": others[method] / others[base],
+                    "paper / LR": theirs[method.model][0] / theirs["lr"][0],
+                }
+            )
+    return pd.DataFrame(table)
+
+
+# ------------------------------------------------------------------ ranks and tests
+
+
+class Ranks(NamedTuple):
+    """Mean ranks over sets (1 is best), Friedman's p, and Nemenyi's critical difference."""
+
+    mean: pd.Series
+    p: float
+    critical: float
+    sets: int
+
+
+def ranks(table: pd.DataFrame, lower_is_better: bool, level: float = 0.05) -> Ranks:
+    """Rank the columns of a table within each row.
+
+    Two mean ranks differ significantly (Nemenyi) where they are further apart than ``critical``,
+    ``q sqrt(k (k+1) / (6 n))`` for k methods, n sets, and q the studentised range over √2.
+    """
+    values = table.to_numpy() if lower_is_better else -table.to_numpy()
+    placed = stats.rankdata(np.round(values, 12), axis=1)
+    n, k = placed.shape
+    q = stats.studentized_range.ppf(1 - level, k, np.inf) / math.sqrt(2)
+    critical = float(q * math.sqrt(k * (k + 1) / (6 * n)))
+    # scipy wants three methods and two sets at least; fewer have no test.
+    p = float(stats.friedmanchisquare(*values.T).pvalue) if k > 2 and n > 1 else math.nan
+    mean = pd.Series(placed.mean(0), index=table.columns).sort_values(kind="stable")
+    return Ranks(mean, p, critical, n)
+
+
+def signed_ranks(table: pd.DataFrame, reference: Method, lower_is_better: bool) -> pd.DataFrame:
+    """Compare a method with each other one by Wilcoxon's signed-rank test over sets.
+
+    ``p`` is two-sided, ``p (Holm)`` corrected for the number of comparisons. Sets that are won,
+    lost and tied are those of the reference.
+    """
+    found = []
+    for other in table.columns.drop([reference]):
+        gain: Any = np.round(table[other] - table[reference], 12) * (1 if lower_is_better else -1)
+        test: Any = stats.wilcoxon(gain) if gain.any() else None
+        found.append(
+            {
+                "method": other,
+                "mean gain": gain.mean(),
+                "won": int((gain > 0).sum()),
+                "lost": int((gain < 0).sum()),
+                "tied": int((gain == 0).sum()),
+                "p": 1.0 if test is None else float(test.pvalue),
+            }
+        )
+    result = pd.DataFrame(found).set_index("method").sort_values("p", kind="stable")
+    weight = np.arange(len(result), 0, -1)
+    result["p (Holm)"] = np.minimum(1.0, np.maximum.accumulate(result["p"] * weight))
+    return result
+
+
+def decision_labels(rows: pd.DataFrame) -> dict[str, str]:
+    """Return what the decisions in the rows mean."""
+    return {rule: LABELS[rule] for rule in dict.fromkeys(rows["decision"])}

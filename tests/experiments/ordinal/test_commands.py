@@ -1,0 +1,112 @@
+"""The command line: what it prints, and errors in a line with a hint."""
+
+import json
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from geosoftmax_experiments.cli import app
+from geosoftmax_experiments.ordinal.measures import MEASURES
+from tests.conftest import data_file
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def test_compare_writes_everything(tmp_path):
+    options = ["--source", "skordinal", "--sets", "balance-scale,LEV", "--folds", 2, "--quick"]
+    models = ["--models", "lr,at,it,g,ridge", "--jobs", 1]
+    result = call("ordinal", "compare", *options, *models, "-o", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "g-logistic, scores" in result.output
+    assert "report.html" in result.output.replace("\n", "")
+    rows = pd.read_csv(tmp_path / "rows.csv")
+    assert set(rows["model"]) == {"lr", "at", "it", "g", "ridge"}
+    assert (rows["folds_by"] == "ours").all()
+    pd.testing.assert_frame_equal(
+        rows, pd.read_parquet(tmp_path / "rows.parquet"), check_dtype=False
+    )
+    assert {path.stem for path in (tmp_path / "sets").iterdir()} == set(MEASURES)
+    text = (tmp_path / "report.md").read_text()
+    for words in ("Table 1 beside the paper's", "Order in the Hausdorff row", "Friedman", "4 ours"):
+        assert words in text
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == 2
+    assert "<table>" in page
+    # A second call has nothing left to do; other settings are refused, unless asked to forget.
+    stamp = (tmp_path / "units" / "LEV.1.g.json").stat().st_mtime_ns
+    assert call("ordinal", "compare", *options, *models, "-o", tmp_path).exit_code == 0
+    assert (tmp_path / "units" / "LEV.1.g.json").stat().st_mtime_ns == stamp
+    other = [*options, "--models", "ridge", "--jobs", 1, "-o", tmp_path]
+    refused = call("ordinal", "compare", *other)
+    assert refused.exit_code == 1
+    assert "made with other settings: models" in refused.output
+    assert call("ordinal", "compare", *other, "--fresh").exit_code == 0
+    assert json.loads((tmp_path / "settings.json").read_text())["models"] == ["ridge"]
+
+
+def test_fit_and_predict(tmp_path):
+    path = tmp_path / "data.csv"
+    pd.DataFrame({"x": range(60), "y": [k // 20 for k in range(60)]}).to_csv(path, index=False)
+    model, out = tmp_path / "model", tmp_path / "out.csv"
+    fitted = call("ordinal", "fit", path, "--target", "y", "-o", model, "--decision", "median")
+    assert fitted.exit_code == 0, fitted.output
+    predicted = call("ordinal", "predict", model, path, "-o", out)
+    assert predicted.exit_code == 0, predicted.output
+    assert (pd.read_csv(out)["prediction"] == pd.read_csv(path)["y"]).mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["compare", "--source", "uci"], "no source 'uci'"),
+        (["compare", "--source", "skordinal", "--sets", "cars"], "no set 'cars'"),
+        (["compare", "--backend", "dask"], "belong together"),
+        (["fit", "none.csv", "--target", "y", "-o", "m"], "no file none.csv"),
+        (["fit", "none.csv", "--target", "y", "-o", "m", "--decision", "x"], "no decision 'x'"),
+        (["predict", "none", "none.csv", "-o", "p.csv"], "not a model"),
+        (["predict", "none", "none.csv", "-o", "p.txt"], "neither CSV nor Parquet"),
+        (["calibration", "-o", "curve.txt"], "no picture"),
+    ],
+)
+def test_errors_are_a_line_and_a_hint(arguments, word):
+    result = call("ordinal", *arguments)
+    assert result.exit_code == 1
+    assert word in result.output
+    assert result.output.count("\n") == 2
+    assert "Hint: " in result.output
+
+
+def test_an_unwritable_folder_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    options = ["--source", "skordinal", "--sets", "LEV", "--models", "ridge", "--quick"]
+    result = call("ordinal", "compare", *options, "-o", tmp_path / "file" / "results")
+    assert result.exit_code == 1
+    assert "Could not make the folder" in result.output
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.slow
+def test_the_demo_needs_no_data(tmp_path, monkeypatch):
+    monkeypatch.delenv("GEOSOFTMAX_DATA", raising=False)
+    for _ in range(2):  # a second time starts afresh
+        result = call("demo", "ordinal", "--output", tmp_path)
+        assert result.exit_code == 0, result.output
+        assert "135/135" in result.output
+    assert (tmp_path / "ranks.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_quick_covers_all_sets_with_sane_numbers(tmp_path):
+    data_file("ordinal-regression")
+    result = call("ordinal", "compare", "--quick", "-o", tmp_path)
+    assert result.exit_code == 0, result.output
+    rows = pd.read_parquet(tmp_path / "rows.parquet")
+    assert rows["set"].nunique() == 17
+    chosen = rows[(rows["selected_by"] == "mae") & (rows["decision"] == "median")]
+    means = chosen.groupby("model")[["mae", "accuracy"]].mean()
+    assert means["mae"].between(0.35, 0.55).all()
+    assert means["accuracy"].between(0.55, 0.75).all()
