@@ -215,7 +215,7 @@ def environment(rates: Rates) -> dict[str, Any]:
     """
     commit = os.environ.get("GEOSOFTMAX_COMMIT", "")
     return {
-        "command": shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]),
+        "command": shlex.join(["python", "-m", "benchmarks", *_asked(sys.argv[1:])]),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
         "commit": commit or _git("rev-parse", "HEAD"),
         "dirty": not commit
@@ -249,3 +249,9 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _asked(arguments: list[str]) -> list[str]:
+    """Leave out where the results went: another reader has another folder."""
+    where = arguments.index("--output") if "--output" in arguments else len(arguments)
+    return arguments[:where] + arguments[where + 2 :]
