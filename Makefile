@@ -11,6 +11,8 @@ ifneq ($(wildcard ../shared/data),)
 export GEOSOFTMAX_DATA ?= $(abspath ../shared/data)
 endif
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+# Threads that wait do not spin: on a busy machine they would take the cores from those that work.
+test slow: export OMP_WAIT_POLICY := PASSIVE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test slow lint bench clean
