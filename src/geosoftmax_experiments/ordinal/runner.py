@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from joblib import Parallel, delayed, parallel_config
 from rich.console import Console
 from rich.progress import (
@@ -18,12 +17,11 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from threadpoolctl import threadpool_limits
 
 from geosoftmax_experiments.data.ordinal import PUBLISHED_FOLDS, Fold, load_fold, set_names
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.ordinal.models import MODELS
-from geosoftmax_experiments.ordinal.selection import measure_fold
+from geosoftmax_experiments.ordinal.selection import measure_fold, one_thread
 from geosoftmax_experiments.ordinal.store import Settings, Store, Unit, package_versions
 
 __all__ = ["BACKENDS", "Backend", "make_settings", "run"]
@@ -139,17 +137,13 @@ def _work(
     unit: Unit, fold: Fold, grid: list[dict[str, float]], inner: int
 ) -> tuple[Unit, list[dict[str, Any]]]:
     """Do a unit on one thread: workers share the cores among them."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     try:
-        with threadpool_limits(1):
+        with one_thread():
             model = replace(MODELS[unit.model], grid=tuple(grid))
             return unit, measure_fold(model, fold, inner)
     except Exception as error:
         error.add_note(f"in {unit}")
         raise
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _grid(model: str, quick: bool) -> list[dict[str, float]]:
