@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from geosoftmax import DenseCost, GridCost, LineCost, TreeCost, ZeroOneCost, sinkhorn_negentropy
 from geosoftmax.kernels import gpu, reference
@@ -201,3 +203,31 @@ def test_non_contiguous_scores_and_many_batch_dimensions():
     again = gpu.split_grid(cost, f.contiguous().reshape(6, 3, 5), TOL, 1000)
     for one, two in zip(found, again, strict=True):
         assert torch.equal(one.reshape(two.shape), two)
+
+
+class Allocated(TorchDispatchMode):
+    """Counts the bytes of the tensors that are made."""
+
+    def __init__(self):
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        known = {t.data_ptr() for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)}
+        made = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
+        self.bytes += sum(t.nbytes for t in made if t.data_ptr() not in known)
+        return result
+
+
+def test_memory_beyond_input_and_output_is_at_most_the_input():
+    cost = PLANES["3x5"].to(DEVICE)
+    f = scores_for(cost, 3)
+    target = torch.softmax(f.flatten(1) / 2, 1).reshape(f.shape)
+    gpu.fit_grid(cost, f, target, TOL, 1000)  # makes the tables of the cost
+    with Allocated() as loss:
+        output, _ = gpu.fit_grid(cost, f, target, TOL, 1000)
+    assert output.nbytes < loss.bytes <= output.nbytes + f.nbytes
+    with Allocated() as solve:
+        outputs = gpu.split_grid(cost, f, TOL, 1000)
+    assert solve.bytes == sum(t.nbytes for t in outputs)
