@@ -127,7 +127,8 @@ def run(
     )
     with backend.connected() as jobs, _bar(console) as bar:
         task = bar.add_task("comparing", total=done + len(missing), completed=done)
-        parallel: Any = Parallel(jobs, batch_size=1, return_as="generator_unordered")  # type: ignore[arg-type]
+        size: Any = 1  # joblib takes numbers too, though its annotation does not say so
+        parallel: Any = Parallel(jobs, batch_size=size, return_as="generator_unordered")
         for unit, rows in parallel(calls):
             store.write(unit, rows)
             bar.advance(task)
