@@ -159,7 +159,7 @@ def test_what_was_asked_for_is_checked(tmp_path, monkeypatch):
         load_drawings("dogs")
     with pytest.raises(UserError, match="have a size of their own"):
         load_drawings("digits", size=28)
-    with pytest.raises(UserError, match="mixed.ndjson is missing"):
+    with pytest.raises(UserError, match=r"mixed.ndjson is missing"):
         load_drawings("drawings")
     with pytest.raises(UserError, match="too few"):
         load_drawings("digits", limit=9).split()
