@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.ordinal.commands import plain_errors
 
 if TYPE_CHECKING:  # the command line starts fast: commands import what they need
@@ -38,7 +39,7 @@ Rate = Annotated[float, typer.Option(help="Learning rate of Adam.")]
 Precision = Annotated[str, typer.Option(help="Lightning's: 32-true, bf16-mixed, 16-mixed, …")]
 Compile = Annotated[bool, typer.Option("--compile", help="Compile the network with torch.compile.")]
 Start = Annotated[str, typer.Option(help="Scores begin at zero, or at those of the mean drawing.")]
-Every = Annotated[int | None, typer.Option(help="Measure each so many epochs [40 times in all].")]
+Every = Annotated[int | None, typer.Option(help="Measure each so many epochs [some 40 times].")]
 On = Annotated[str, typer.Option(help="Measure on the test or the validation drawings.")]
 Accelerator = Annotated[str, typer.Option(help="Lightning's: auto, cpu, gpu, …")]
 
@@ -108,6 +109,77 @@ def train(
 
 
 @app.command()
+def compare(
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder [results/vae-DATA].")
+    ] = None,
+    data: Data = "digits",
+    losses: Annotated[
+        str, typer.Option(help="Output layers, separated by commas.")
+    ] = "softmax,geometric,potential,sigmoid",
+    weights: Annotated[
+        str, typer.Option(help="Weights of the latent KL, separated by commas.")
+    ] = "0.03,0.1,0.3,1,3,10",
+    seeds: Annotated[int | None, typer.Option(help="Runs of each [3; digits 1].")] = None,
+    size: Size = None,
+    limit: Limit = None,
+    invert: Invert = False,
+    epochs: Epochs = None,
+    batch: Batch = None,
+    architecture: Architecture = None,
+    latent: Latent = None,
+    learning_rate: Rate = 1e-3,
+    precision: Precision = "32-true",
+    compile: Compile = False,
+    start: Start = "zero",
+    every: Every = None,
+    on: On = "test",
+    accelerator: Accelerator = "auto",
+    jobs: Annotated[int | None, typer.Option(help="Runs at a time [cores; GPU: 4].")] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Forget the results that the folder holds.")
+    ] = False,
+) -> None:
+    """Compare the output layers at equal rate: frontiers, training curves, pictures, a report.
+
+    A comparison that was stopped is continued by the same command.
+    """
+    console = Console()
+    with plain_errors():
+        from geosoftmax_experiments.vae.comparing import Comparison, default_jobs, run
+        from geosoftmax_experiments.vae.report import console_table, write_report
+        from geosoftmax_experiments.vae.settings import OTHER, PRESETS, make_settings
+        from geosoftmax_experiments.vae.training import Machine
+
+        drawings = _load(data, size, limit, invert, console)
+        chosen, swept = _words(losses), _numbers(weights)
+        common = make_settings(
+            drawings, epochs=epochs, batch=batch, architecture=architecture, latent=latent,
+            every=every, loss=chosen[0], weight=swept[0], seed=0, learning_rate=learning_rate,
+            precision=precision, compile=compile, start=start, on=on, size=size, limit=limit,
+            invert=invert,
+        )  # fmt: skip
+        folder = output or Path("results") / f"vae-{Path(data).stem}"
+        count = PRESETS.get(data, OTHER).seeds if seeds is None else seeds
+        comparison = Comparison(folder, common, chosen, swept, count)
+        if fresh:
+            comparison.forget()
+        machine = Machine(accelerator=accelerator, talk=False)
+        try:
+            run(comparison, drawings, machine, default_jobs(machine, jobs), console)
+        except KeyboardInterrupt:
+            total = len(comparison.units())
+            done = total - len(comparison.missing())
+            typer.echo(f"\nStopped: {done} of {total} runs are kept in {folder}.", err=True)
+            typer.echo("Hint: the same command continues.", err=True)
+            raise typer.Exit(130) from None
+        with console.status("Drawing"):
+            page = write_report(comparison, drawings)
+        console.print(console_table(comparison))
+        console.print(f"Report saved to {page.resolve()}", soft_wrap=True)
+
+
+@app.command()
 def reconstruct(
     run: Annotated[Path, typer.Argument(help="Folder that `geosoftmax vae train` wrote.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The picture: PNG, SVG or PDF.")],
@@ -155,6 +227,23 @@ def _load(
         + (f"; {drawings.blank} blank ones dropped." if drawings.blank else ".")
     )
     return drawings
+
+
+def _words(text: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not found:
+        raise UserError("--losses is empty.", "Name some, separated by commas.")
+    return found
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    try:
+        found = tuple(float(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        found = ()
+    if not found:
+        raise UserError(f"--weights {text!r} are no numbers.", "As in: --weights 0.1,1,10")
+    return found
 
 
 def _is_helper() -> bool:

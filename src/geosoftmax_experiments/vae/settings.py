@@ -14,7 +14,7 @@ from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.vae.layers import LAYERS
 from geosoftmax_experiments.vae.models import ARCHITECTURES
 
-__all__ = ["PRESETS", "RunSettings", "derive_seed", "make_settings", "read_settings"]
+__all__ = ["OTHER", "PRESETS", "RunSettings", "derive_seed", "make_settings", "read_settings"]
 
 #: Raised when runs change their meaning: older folders are then refused.
 FORMAT = 1
@@ -27,16 +27,18 @@ class Preset(NamedTuple):
 
     epochs: int
     batch: int
+    seeds: int = 3  # of a comparison
+    measurements: int = 40  # about so many
 
 
 PRESETS = {
-    "digits": Preset(20, 64),
+    "digits": Preset(20, 128, seeds=1, measurements=10),
     "cats": Preset(400, 512),
     "mnist": Preset(60, 512),
     "drawings": Preset(100, 128),
     "cat-strokes": Preset(20, 128),
 }
-OTHER = Preset(100, 128)
+OTHER = Preset(100, 128)  # one's own drawings
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ def make_settings(
         batch=preset.batch if batch is None else batch,
         architecture=architecture,
         latent=ARCHITECTURES[architecture] if latent is None else latent,
-        every=_spacing(count) if every is None else every,
+        every=_spacing(count, preset.measurements) if every is None else every,
         **others,
     )
     train = len(drawings.split().train)
@@ -163,7 +165,7 @@ def derive_seed(*parts: object) -> int:
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:7], "big")
 
 
-def _spacing(epochs: int) -> int:
-    """Return how many epochs lie between measurements: about 40 in all, and one at the end."""
-    least = max(1, epochs // 40)
+def _spacing(epochs: int, measurements: int = OTHER.measurements) -> int:
+    """Return how many epochs lie between measurements, the last of which is at the end."""
+    least = max(1, epochs // measurements)
     return next((n for n in range(least, epochs + 1) if epochs % n == 0), 1)

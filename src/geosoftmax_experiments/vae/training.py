@@ -13,15 +13,15 @@ import signal
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import Callback, Checkpoint, RichProgressBar
 from pytorch_lightning.loggers import TensorBoardLogger
-from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from geosoftmax_experiments import files
 from geosoftmax_experiments.claims import claim
@@ -31,7 +31,10 @@ from geosoftmax_experiments.vae.checkpoints import STATE, FolderIO, latest
 from geosoftmax_experiments.vae.module import DrawingVAE
 from geosoftmax_experiments.vae.settings import RunSettings
 
-__all__ = ["Machine", "make_trainer", "read_metrics", "train"]
+__all__ = ["Machine", "read_metrics", "time_steps", "train"]
+
+#: Steps that do not count when steps are timed.
+WARM_UP = 5
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ def train(settings: RunSettings, drawings: Drawings, folder: Path, machine: Mach
     saver = Saver(folder / "checkpoints", machine.save_seconds)
     start = last if last is not None and (last / STATE).exists() else None
     with _quiet(), _deterministic():
-        trainer = make_trainer(settings, machine, folder, [recorder, saver])
+        trainer = _trainer(settings, machine, folder, [recorder, saver])
         handler = signal.getsignal(signal.SIGINT)
         try:
             trainer.fit(module, ckpt_path=start)
@@ -75,8 +78,21 @@ def train(settings: RunSettings, drawings: Drawings, folder: Path, machine: Mach
     return metrics
 
 
-def make_trainer(
-    settings: RunSettings, machine: Machine, folder: Path, callbacks: list[Callback]
+def time_steps(settings: RunSettings, drawings: Drawings, machine: Machine, steps: int) -> float:
+    """Return the seconds of a step of training, with all that belongs to it; nothing is kept."""
+    module, clock = DrawingVAE(settings, drawings), Clock()
+    several = replace(settings, epochs=-(-(steps + WARM_UP) // module.steps), every=1)
+    with _quiet(), _deterministic():
+        trainer = _trainer(
+            several, replace(machine, talk=False), Path(), [clock],
+            max_steps=steps + WARM_UP, limit_val_batches=0,
+        )  # fmt: skip
+        trainer.fit(module)
+    return clock.seconds / steps
+
+
+def _trainer(
+    settings: RunSettings, machine: Machine, folder: Path, callbacks: list[Callback], **others: Any
 ) -> pl.Trainer:
     """Return Lightning's trainer."""
     logger = TensorBoardLogger(folder, name="", version="tensorboard") if machine.talk else False
@@ -98,6 +114,8 @@ def make_trainer(
             enable_progress_bar=machine.talk,
             enable_model_summary=False,
             plugins=[FolderIO()],
+            enable_checkpointing=any(isinstance(callback, Saver) for callback in callbacks),
+            **others,
         )
     except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
         raise UserError(
@@ -187,6 +205,23 @@ class Recorder(Callback):
             self._since = None
 
 
+class Clock(Callback):
+    """Measures training from the end of the `WARM_UP` steps on."""
+
+    seconds = 0.0
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *others: Any
+    ) -> None:
+        """Start after the steps that warm up."""
+        if trainer.global_step == WARM_UP:
+            self.seconds = -_now(pl_module)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Stop."""
+        self.seconds += _now(pl_module)
+
+
 class Saver(Checkpoint):
     """Saves at the end of an epoch when it is time, and at the end of the last."""
 
@@ -236,13 +271,14 @@ def _quiet() -> Iterator[None]:
 @contextlib.contextmanager
 def _deterministic() -> Iterator[None]:
     """Let torch take algorithms that give the same bits each time, where it has them."""
-    before = torch.are_deterministic_algorithms_enabled()
-    lenient = torch.is_deterministic_algorithms_warn_only_enabled()
-    fill = torch.utils.deterministic.fill_uninitialized_memory
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    memory: Any = torch.utils.deterministic
+    before = (torch.are_deterministic_algorithms_enabled(),
+              torch.is_deterministic_algorithms_warn_only_enabled(),
+              memory.fill_uninitialized_memory)  # fmt: skip
+    memory.fill_uninitialized_memory = False  # a check of torch's that costs time
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before, warn_only=lenient)
-        torch.utils.deterministic.fill_uninitialized_memory = fill
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        memory.fill_uninitialized_memory = before[2]
