@@ -39,6 +39,9 @@ Rate = Annotated[float, typer.Option(help="Learning rate of Adam.")]
 Precision = Annotated[str, typer.Option(help="Lightning's: 32-true, bf16-mixed, 16-mixed, …")]
 Compile = Annotated[bool, typer.Option("--compile", help="Compile the network with torch.compile.")]
 Start = Annotated[str, typer.Option(help="Scores begin at zero, or at those of the mean drawing.")]
+Scale = Annotated[
+    float | None, typer.Option(help="Cost: times squared distance of pixels [0.5; digits 2].")
+]
 Every = Annotated[int | None, typer.Option(help="Measure each so many epochs [some 40 times].")]
 On = Annotated[str, typer.Option(help="Measure on the test or the validation drawings.")]
 Accelerator = Annotated[str, typer.Option(help="Lightning's: auto, cpu, gpu, …")]
@@ -64,6 +67,7 @@ def train(
     precision: Precision = "32-true",
     compile: Compile = False,
     start: Start = "zero",
+    scale: Scale = None,
     every: Every = None,
     on: On = "test",
     accelerator: Accelerator = "auto",
@@ -89,8 +93,8 @@ def train(
         settings = make_settings(
             drawings, epochs=epochs, batch=batch, architecture=architecture, latent=latent,
             every=every, loss=loss, weight=weight, seed=seed, learning_rate=learning_rate,
-            precision=precision, compile=compile, start=start, on=on, size=size, limit=limit,
-            invert=invert,
+            precision=precision, compile=compile, start=start, scale=scale, on=on, size=size,
+            limit=limit, invert=invert,
         )  # fmt: skip
         machine = Machine(accelerator, devices, nodes, strategy, save_seconds)
         try:
@@ -132,6 +136,7 @@ def compare(
     precision: Precision = "32-true",
     compile: Compile = False,
     start: Start = "zero",
+    scale: Scale = None,
     every: Every = None,
     on: On = "test",
     accelerator: Accelerator = "auto",
@@ -156,8 +161,8 @@ def compare(
         common = make_settings(
             drawings, epochs=epochs, batch=batch, architecture=architecture, latent=latent,
             every=every, loss=chosen[0], weight=swept[0], seed=0, learning_rate=learning_rate,
-            precision=precision, compile=compile, start=start, on=on, size=size, limit=limit,
-            invert=invert,
+            precision=precision, compile=compile, start=start, scale=scale, on=on, size=size,
+            limit=limit, invert=invert,
         )  # fmt: skip
         folder = output or Path("results") / f"vae-{Path(data).stem}"
         count = PRESETS.get(data, OTHER).seeds if seeds is None else seeds

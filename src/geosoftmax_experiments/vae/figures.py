@@ -6,12 +6,13 @@ import matplotlib
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from geosoftmax_experiments.ordinal.figures import save
 from geosoftmax_experiments.vae.frontier import (
     BUDGETS,
     DIRECTIONS,
+    LEAST_RATE,
     Rows,
     at_budget,
     matched_weights,
@@ -46,8 +47,9 @@ def draw_curves(rows: Rows, weight: float, part: str) -> Figure:
                 _curve(axis, rows, loss, chosen, x)
             axis.set_xlabel(label, fontsize=9)
             axis.set_title(what, fontsize=10)
-            axis.legend(frameon=False, fontsize=8)
             _log_axis(axis, "y")
+        line[0].xaxis.set_major_locator(MaxNLocator(integer=True))
+        line[0].legend(frameon=False, fontsize=8)
         line[0].set_ylabel(f"{MEASURES['hausdorff']}, {part}", fontsize=9)
     return figure
 
@@ -71,6 +73,7 @@ def draw_frontier(rows: Rows, part: str) -> Figure:
                           markersize=5, linewidth=1.2, label=layer.label)  # fmt: skip
             for name in ("x", "y"):
                 _log_axis(axis, name)
+            axis.set_xlim(left=max(axis.get_xlim()[0], LEAST_RATE / 2))
             if line == 0:
                 axis.set_title(f"equal {budget}", fontsize=10)
             else:

@@ -19,14 +19,16 @@ Rows = Any
 REFERENCE = "softmax"
 DIRECTIONS = ("hausdorff", "hausdorff_reverse")
 BUDGETS = ("epochs", "seconds")
+#: Below this latent KL, in nats, codes say next to nothing: such runs are not compared.
+LEAST_RATE = 1.0
 
 
 class Verdict(NamedTuple):
     """How a loss compares with softmax.
 
-    `points` of the rates of its runs lie where softmax has some on both sides; at `lower` of them
-    its divergence is lower. `ratio` is the geometric mean of its divergence over that of softmax,
-    from `best` to `worst`.
+    `points` of the rates of its runs are at least `LEAST_RATE` and lie between those of softmax; at
+    `lower` of them its divergence is lower. `ratio` is the geometric mean of its divergence over
+    that of softmax, from `best` to `worst`.
     """
 
     loss: str
@@ -95,7 +97,8 @@ def verdicts(rows: Rows) -> list[Verdict]:
 def _verdict(points: Rows, loss: str, direction: str, budget: str) -> Verdict:
     ratios = []
     for _, group in points.groupby("seed"):
-        ours, theirs = (group[group["loss"] == name] for name in (loss, REFERENCE))
+        told = group[group["latent_kl"] >= LEAST_RATE]
+        ours, theirs = told[told["loss"] == loss], group[group["loss"] == REFERENCE]
         if len(theirs) < 2:
             continue
         rates, values = (theirs[name].to_numpy(float) for name in ("latent_kl", direction))

@@ -30,9 +30,9 @@ ON_DEVICE = 4 << 30
 EVALUATION_BATCH = 500
 
 
-def drawing_cost(shape: tuple[int, int]) -> Cost:
-    """Return the cost between pixels: half the squared distance."""
-    return GridCost(shape, p=2) / 2
+def drawing_cost(settings: RunSettings) -> Cost:
+    """Return the cost between pixels that the output layer has."""
+    return GridCost(settings.shape, p=2) * settings.scale
 
 
 def build_net(settings: RunSettings, offset: Tensor | None = None) -> VAE:
@@ -58,7 +58,8 @@ class DrawingVAE(pl.LightningModule):
         self.layer = LAYERS[settings.loss]
         self._train = drawings.tensor(split.train)
         self._test = drawings.tensor(getattr(split, settings.on))
-        self._cost = drawing_cost(settings.shape)
+        self._cost = drawing_cost(settings)
+        self._measuring_cost = GridCost(settings.shape, p=2) * settings.measuring_scale
         self.net = build_net(settings, self._offset())
         if settings.compile:
             self.net.compile()
@@ -96,6 +97,7 @@ class DrawingVAE(pl.LightningModule):
             self._train = self._train.to(self.device)
         self._test = self._test.to(self.device)
         self._cost = self._cost.to(self.device)
+        self._measuring_cost = self._measuring_cost.to(self.device)
         self._bad_step = self._bad_step.to(self.device)
         self._generator = torch.Generator(self.device)
 
@@ -144,7 +146,7 @@ class DrawingVAE(pl.LightningModule):
             return
         scores, mean, log_variance = self.net(alpha, noise)
         beta = self.layer.link(scores, self._cost)
-        values = measure(alpha, beta, self._cost)
+        values = measure(alpha, beta, self._measuring_cost)
         values["latent_kl"] = Code(mean, log_variance).rate()
         values["reconstruction"] = self.layer.loss(scores, alpha, self._cost)
         self._means.add(values)

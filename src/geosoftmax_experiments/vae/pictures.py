@@ -37,7 +37,7 @@ class Run:
     def decode(self, code: Tensor) -> Tensor:
         """Return the drawings of codes."""
         scores = self.net.decode(code).float()
-        return LAYERS[self.settings.loss].link(scores, drawing_cost(self.settings.shape))
+        return LAYERS[self.settings.loss].link(scores, drawing_cost(self.settings))
 
 
 def open_run(folder: Path, drawings: Drawings | None = None) -> Run:

@@ -15,6 +15,7 @@ from geosoftmax_experiments.ordinal.report import as_markdown, html_page
 from geosoftmax_experiments.vae import figures, pictures
 from geosoftmax_experiments.vae.comparing import Comparison, Unit, provenance
 from geosoftmax_experiments.vae.frontier import (
+    LEAST_RATE,
     REFERENCE,
     Rows,
     Verdict,
@@ -105,7 +106,8 @@ def _markdown(
         _what(comparison, drawings),
         "## Who wins at equal rate",
         "Divergence of each loss over that of softmax at the same latent KL (log-linear between "
-        "the rates of softmax, seed by seed; rates beyond those of softmax do not count).",
+        "the rates of softmax, seed by seed; rates beyond those of softmax, and below "
+        f"{LEAST_RATE:g} nat, do not count).",
         as_markdown(_verdict_table(found)),
         "\n".join(_sentence(verdict) for verdict in found if verdict.budget == "epochs"),
         "![Divergence against latent KL](frontier.png)",
@@ -137,7 +139,8 @@ def _what(comparison: Comparison, drawings: Drawings) -> str:
         f"{counts['validation']:,} to validate, {counts['test']:,} to test. Architecture "
         f"{common.architecture}, latent size {common.latent}, {common.epochs} epochs, batch "
         f"{common.batch}, Adam at {common.learning_rate:g}, precision {common.precision}, start "
-        f"{common.start}; weights {', '.join(f'{w:g}' for w in comparison.weights)}; "
+        f"{common.start}, cost {common.scale:g} times the squared distance; weights "
+        f"{', '.join(f'{w:g}' for w in comparison.weights)}; "
         f"{comparison.seeds} {'seed' if comparison.seeds == 1 else 'seeds'}. On {where['device']}, "
         f"torch {where['versions']['torch']}, commit {where['commit']}."
     )

@@ -29,10 +29,11 @@ class Preset(NamedTuple):
     batch: int
     seeds: int = 3  # of a comparison
     measurements: int = 40  # about so many
+    scale: float = 0.5  # of the squared distance between pixels: the paper's
 
 
 PRESETS = {
-    "digits": Preset(20, 128, seeds=1, measurements=10),
+    "digits": Preset(20, 128, seeds=1, measurements=10, scale=2.0),
     "cats": Preset(400, 512),
     "mnist": Preset(60, 512),
     "drawings": Preset(100, 128),
@@ -43,7 +44,11 @@ OTHER = Preset(100, 128)  # one's own drawings
 
 @dataclass(frozen=True)
 class RunSettings:
-    """A run. `every` is how many epochs lie between measurements on the part `on` of the data."""
+    """A run. `every` is how many epochs lie between measurements on the part `on` of the data.
+
+    The cost of the output layer is `scale` times the squared distance between pixels; measurements
+    have one that belongs to the data, so that runs of several scales can be compared.
+    """
 
     data: str
     digest: str
@@ -59,6 +64,7 @@ class RunSettings:
     precision: str
     compile: bool
     start: str
+    scale: float
     every: int
     on: str
     size: int | None = None
@@ -73,7 +79,7 @@ class RunSettings:
             raise UserError(f"There is no part {self.on!r}.", f"Take {' or '.join(PARTS)}.")
         if self.start not in STARTS:
             raise UserError(f"There is no start {self.start!r}.", f"Take {' or '.join(STARTS)}.")
-        for name in ("weight", "learning_rate"):
+        for name in ("weight", "learning_rate", "scale"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 flag = name.replace("_", "-")
@@ -87,6 +93,11 @@ class RunSettings:
                 "would not be measured.",
                 f"Take --every {_spacing(self.epochs)}.",
             )
+
+    @property
+    def measuring_scale(self) -> float:
+        """The scale of the cost that reconstructions are measured with."""
+        return PRESETS.get(self.data, OTHER).scale
 
     def load(self) -> Drawings:
         """Read the data again; others than those of the settings are refused."""
@@ -107,6 +118,7 @@ def make_settings(
     architecture: str | None = None,
     latent: int | None = None,
     every: int | None = None,
+    scale: float | None = None,
     **others: Any,
 ) -> RunSettings:
     """Return the settings of a run, with what is usual for the data where nothing was asked for."""
@@ -125,6 +137,7 @@ def make_settings(
         epochs=count,
         batch=preset.batch if batch is None else batch,
         architecture=architecture,
+        scale=preset.scale if scale is None else scale,
         latent=ARCHITECTURES[architecture] if latent is None else latent,
         every=_spacing(count, preset.measurements) if every is None else every,
         **others,

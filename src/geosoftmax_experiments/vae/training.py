@@ -66,7 +66,8 @@ def train(settings: RunSettings, drawings: Drawings, folder: Path, machine: Mach
     saver = Saver(folder / "checkpoints", machine.save_seconds)
     start = last if last is not None and (last / STATE).exists() else None
     with _quiet(), _deterministic():
-        trainer = _trainer(settings, machine, folder, [recorder, saver])
+        logged = min(10, module.steps)
+        trainer = _trainer(settings, machine, folder, [recorder, saver], log_every_n_steps=logged)
         handler = signal.getsignal(signal.SIGINT)
         try:
             trainer.fit(module, ckpt_path=start)
@@ -108,7 +109,6 @@ def _trainer(
             max_epochs=settings.epochs,
             check_val_every_n_epoch=settings.every,
             num_sanity_val_steps=0,
-            log_every_n_steps=10,
             logger=logger,
             callbacks=[*callbacks, *([Bar()] if machine.talk else [])],
             enable_progress_bar=machine.talk,

@@ -219,3 +219,33 @@ def test_the_machine_is_checked(digits, tmp_path):
             train(settings(digits), digits, tmp_path / "b", machine)
     with pytest.raises(UserError, match="Lightning refuses"):
         train(settings(digits, precision="7-bit"), digits, tmp_path / "c", HERE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [{"precision": "bf16-mixed"}, {"compile": True}])
+def test_mixed_precision_and_compilation_train_alike(digits, tmp_path, changes):
+    rows = []
+    for k, more in enumerate(({}, changes)):
+        wanted = settings(digits, loss="geometric", epochs=6, every=6, **more)
+        rows.append(read_metrics(train(wanted, digits, tmp_path / str(k), HERE))[-1])
+    tolerance = 0.1 if "precision" in changes else 1e-3
+    assert rows[1]["hausdorff"] == pytest.approx(rows[0]["hausdorff"], rel=tolerance)
+    assert rows[1]["latent_kl"] == pytest.approx(rows[0]["latent_kl"], rel=tolerance)
+    load_weights(build_net(settings(digits)), tmp_path / "1")  # names are those of the plain net
+
+
+@pytest.mark.slow
+def test_the_dcgan_trains(tmp_path):
+    strokes = tmp_path / "lines.ndjson"
+    lines = [
+        json.dumps({"drawing": [[[0, 255], [k, 255 - k]], [[k, k], [0, 255]]]}) for k in range(60)
+    ]
+    strokes.write_text("\n".join(lines))
+    drawings = load_drawings(str(strokes))
+    wanted = make_settings(
+        drawings,
+        **{**USUAL, "limit": None, "batch": 16, "loss": "potential", "epochs": 12, "every": 6},
+    )
+    assert wanted.architecture == "dcgan"
+    rows = read_metrics(train(wanted, drawings, tmp_path / "run", HERE))
+    assert rows[-1]["reconstruction"] < rows[0]["reconstruction"]
