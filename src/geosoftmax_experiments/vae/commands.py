@@ -42,6 +42,9 @@ Start = Annotated[str, typer.Option(help="Scores begin at zero, or at those of t
 Scale = Annotated[
     float | None, typer.Option(help="Cost: times squared distance of pixels [0.5; digits 2].")
 ]
+Anneal = Annotated[
+    float, typer.Option(help="Share of the epochs in which the cost rises from a tenth.")
+]
 Every = Annotated[int | None, typer.Option(help="Measure each so many epochs [some 40 times].")]
 On = Annotated[str, typer.Option(help="Measure on the test or the validation drawings.")]
 Accelerator = Annotated[str, typer.Option(help="Lightning's: auto, cpu, gpu, …")]
@@ -68,6 +71,7 @@ def train(
     compile: Compile = False,
     start: Start = "zero",
     scale: Scale = None,
+    anneal: Anneal = 0.0,
     every: Every = None,
     on: On = "test",
     accelerator: Accelerator = "auto",
@@ -94,7 +98,7 @@ def train(
             drawings, epochs=epochs, batch=batch, architecture=architecture, latent=latent,
             every=every, loss=loss, weight=weight, seed=seed, learning_rate=learning_rate,
             precision=precision, compile=compile, start=start, scale=scale, on=on, size=size,
-            limit=limit, invert=invert,
+            anneal=anneal, limit=limit, invert=invert,
         )  # fmt: skip
         machine = Machine(accelerator, devices, nodes, strategy, save_seconds)
         try:
@@ -137,6 +141,7 @@ def compare(
     compile: Compile = False,
     start: Start = "zero",
     scale: Scale = None,
+    anneal: Anneal = 0.0,
     every: Every = None,
     on: On = "test",
     accelerator: Accelerator = "auto",
@@ -162,7 +167,7 @@ def compare(
             drawings, epochs=epochs, batch=batch, architecture=architecture, latent=latent,
             every=every, loss=chosen[0], weight=swept[0], seed=0, learning_rate=learning_rate,
             precision=precision, compile=compile, start=start, scale=scale, on=on, size=size,
-            limit=limit, invert=invert,
+            anneal=anneal, limit=limit, invert=invert,
         )  # fmt: skip
         folder = output or Path("results") / f"vae-{Path(data).stem}"
         count = PRESETS.get(data, OTHER).seeds if seeds is None else seeds

@@ -28,6 +28,8 @@ __all__ = ["DrawingVAE", "build_net", "drawing_cost"]
 #: Drawings beyond this many bytes stay in the memory of the host, or on its disk.
 ON_DEVICE = 4 << 30
 EVALUATION_BATCH = 500
+#: Where annealing starts, as a part of the scale of the cost.
+WIDE = 0.1
 
 
 def drawing_cost(settings: RunSettings) -> Cost:
@@ -58,7 +60,7 @@ class DrawingVAE(pl.LightningModule):
         self.layer = LAYERS[settings.loss]
         self._train = drawings.tensor(split.train)
         self._test = drawings.tensor(getattr(split, settings.on))
-        self._cost = drawing_cost(settings)
+        self._cost = self._cost_now = drawing_cost(settings)
         self._measuring_cost = GridCost(settings.shape, p=2) * settings.measuring_scale
         self.net = build_net(settings, self._offset())
         if settings.compile:
@@ -91,6 +93,13 @@ class DrawingVAE(pl.LightningModule):
                 "Let --batch be a multiple of them.",
             )
 
+    def cost_at(self, epoch: int) -> Cost:
+        """Return the cost of the output layer in an epoch: from wide to narrow, where asked for."""
+        epochs = self.settings.anneal * self.settings.epochs
+        if epoch >= epochs:
+            return self._cost
+        return self._cost * WIDE ** (1 - epoch / epochs)
+
     def on_fit_start(self) -> None:
         """Move the data to the device."""
         if self._train.nbytes <= ON_DEVICE:
@@ -120,7 +129,7 @@ class DrawingVAE(pl.LightningModule):
         noise = self._noise(self.settings.batch, "train", self.current_epoch, batch)
         scores, mean, log_variance = self.net(alpha, noise)
         self._see_that_finite(scores)
-        reconstruction = self.layer.loss(scores, alpha, self._cost).mean()
+        reconstruction = self.layer.loss(scores, alpha, self._cost_now).mean()
         rate = Code(mean, log_variance).rate().mean()
         loss = math.prod(self.settings.shape) * reconstruction + self.settings.weight * rate
         step = self.current_epoch * self.steps + batch
@@ -145,10 +154,10 @@ class DrawingVAE(pl.LightningModule):
         if not len(alpha):
             return
         scores, mean, log_variance = self.net(alpha, noise)
-        beta = self.layer.link(scores, self._cost)
+        beta = self.layer.link(scores, self._cost_now)
         values = measure(alpha, beta, self._measuring_cost)
         values["latent_kl"] = Code(mean, log_variance).rate()
-        values["reconstruction"] = self.layer.loss(scores, alpha, self._cost)
+        values["reconstruction"] = self.layer.loss(scores, alpha, self._cost_now)
         self._means.add(values)
 
     def measured(self) -> dict[str, float | None]:
@@ -169,6 +178,7 @@ class DrawingVAE(pl.LightningModule):
             )
             order = torch.randperm(len(self._train), generator=generator)
             self._order = (self.current_epoch, order.to(self._train.device))
+            self._cost_now = self.cost_at(self.current_epoch)
         size = self.settings.batch
         rows = self._order[1][step * size : (step + 1) * size]
         rows = rows[self.trainer.global_rank :: self.trainer.world_size]

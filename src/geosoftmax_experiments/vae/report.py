@@ -133,13 +133,14 @@ def _markdown(
 def _what(comparison: Comparison, drawings: Drawings) -> str:
     common, where = comparison.common, provenance()
     counts = _counts(drawings)
+    annealed = f" (annealed in {common.anneal:g} of the epochs)" if common.anneal else ""
     return (
         f"{counts['pictures']:,} drawings of {common.shape[0]}×{common.shape[1]} pixels "
         f"({counts['blank']} blank ones dropped): {counts['train']:,} to train, "
         f"{counts['validation']:,} to validate, {counts['test']:,} to test. Architecture "
         f"{common.architecture}, latent size {common.latent}, {common.epochs} epochs, batch "
         f"{common.batch}, Adam at {common.learning_rate:g}, precision {common.precision}, start "
-        f"{common.start}, cost {common.scale:g} times the squared distance; weights "
+        f"{common.start}, cost {common.scale:g} times the squared distance{annealed}; weights "
         f"{', '.join(f'{w:g}' for w in comparison.weights)}; "
         f"{comparison.seeds} {'seed' if comparison.seeds == 1 else 'seeds'}. On {where['device']}, "
         f"torch {where['versions']['torch']}, commit {where['commit']}."

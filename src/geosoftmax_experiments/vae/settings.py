@@ -47,7 +47,8 @@ class RunSettings:
     """A run. `every` is how many epochs lie between measurements on the part `on` of the data.
 
     The cost of the output layer is `scale` times the squared distance between pixels; measurements
-    have one that belongs to the data, so that runs of several scales can be compared.
+    have one that belongs to the data, so that runs of several scales can be compared. With `anneal`
+    the scale rises to its value from a tenth of it, in that share of the epochs.
     """
 
     data: str
@@ -67,6 +68,7 @@ class RunSettings:
     scale: float
     every: int
     on: str
+    anneal: float = 0.0
     size: int | None = None
     limit: int | None = None
     invert: bool = False
@@ -84,6 +86,8 @@ class RunSettings:
             if not (math.isfinite(value) and value > 0):
                 flag = name.replace("_", "-")
                 raise UserError(f"--{flag} is {value}.", "Give a positive number.")
+        if not 0 <= self.anneal <= 1:
+            raise UserError(f"--anneal is {self.anneal}.", "Give a share of the epochs, 0 to 1.")
         for name in ("epochs", "batch", "latent", "every"):
             if getattr(self, name) < 1:
                 raise UserError(f"--{name} is {getattr(self, name)}.", "Give at least 1.")

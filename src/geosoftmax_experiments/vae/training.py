@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import signal
 import time
 import warnings
@@ -164,9 +165,12 @@ class Recorder(Callback):
         self.rows, self.seconds = state_dict["rows"], state_dict["seconds"]
         self._before = state_dict["before"]
 
-    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
         """Start the clock."""
-        self._since = _now(pl_module)
+        if batch_idx == 0:
+            self._since = _now(pl_module)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Stop the clock."""
@@ -276,6 +280,7 @@ def _deterministic() -> Iterator[None]:
               torch.is_deterministic_algorithms_warn_only_enabled(),
               memory.fill_uninitialized_memory)  # fmt: skip
     memory.fill_uninitialized_memory = False  # a check of torch's that costs time
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as cuBLAS wants it for that
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
         yield

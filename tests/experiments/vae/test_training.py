@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -16,9 +17,9 @@ from safetensors.torch import load_file
 from geosoftmax_experiments.data.drawings import load_drawings
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.vae.checkpoints import WEIGHTS, latest, load_weights
-from geosoftmax_experiments.vae.layers import LAYERS
+from geosoftmax_experiments.vae.layers import LAYERS, Softmax
 from geosoftmax_experiments.vae.measures import MEASURES
-from geosoftmax_experiments.vae.module import build_net
+from geosoftmax_experiments.vae.module import DrawingVAE, build_net
 from geosoftmax_experiments.vae.settings import make_settings, read_settings
 from geosoftmax_experiments.vae.training import Machine, read_metrics, train
 
@@ -69,7 +70,17 @@ def test_every_layer_learns(digits, tmp_path, loss):
 
 
 def test_a_run_that_is_killed_ends_with_the_same_bits(tmp_path):
-    options = [*OPTIONS, "--loss", "geometric", "--epochs", "60", "--every", "20"]
+    options = [
+        *OPTIONS,
+        "--loss",
+        "geometric",
+        "--epochs",
+        "60",
+        "--every",
+        "20",
+        "--anneal",
+        "0.9",
+    ]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     quiet = {"stdout": subprocess.DEVNULL}
     subprocess.run([*PROGRAM, *options, "-o", whole], check=True, **quiet)
@@ -130,6 +141,37 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(digits, t
     with pytest.raises(UserError, match=r"not finite at step \d+ \(epoch 1, softmax.*learning"):
         train(wanted, digits, tmp_path, HERE)
     assert latest(tmp_path) is None
+
+
+class Failing(Softmax):
+    """A layer whose loss is no number from the twelfth step on."""
+
+    calls = 0
+
+    def loss(self, scores, alpha, cost):
+        if len(alpha) < 32:  # the test drawings
+            return super().loss(scores, alpha, cost)
+        self.calls += 1
+        return super().loss(scores, alpha, cost) * (float("nan") if self.calls > 12 else 1.0)
+
+
+def test_the_step_is_named_and_the_epoch_before_it_kept(digits, tmp_path, monkeypatch):
+    monkeypatch.setitem(LAYERS, "softmax", Failing())
+    with pytest.raises(UserError, match=r"not finite at step \d+ \(epoch 3, softmax, weight 1\)"):
+        train(settings(digits, epochs=4, every=4), digits, tmp_path, HERE)
+    assert latest(tmp_path).name == "epoch-000002"
+    assert all(torch.isfinite(value).all() for value in weights(tmp_path).values())
+
+
+@pytest.mark.parametrize("loss", ["geometric", "potential"])
+def test_the_cost_narrows(digits, loss):
+    module = DrawingVAE(settings(digits, loss=loss, epochs=8, anneal=0.5), digits)
+    scales = [float(module.cost_at(epoch).scale) for epoch in range(8)]
+    assert scales[0] == pytest.approx(0.2)  # a tenth of that of the digits
+    assert scales[4:] == [2.0] * 4
+    assert np.all(np.diff(scales[:5]) > 0)
+    plain = DrawingVAE(settings(digits, loss=loss), digits)
+    assert float(plain.cost_at(0).scale) == 2.0
 
 
 @pytest.mark.slow
@@ -202,6 +244,7 @@ def test_damaged_and_foreign_checkpoints_are_named(digits, tmp_path):
         ({"epochs": 10, "every": 3}, "--every 3 does not divide --epochs 10"),
         ({"batch": 1000}, "has 160 drawings to train on, fewer than a batch of 1000"),
         ({"architecture": "unet"}, "no architecture 'unet'"),
+        ({"anneal": 1.5}, "--anneal is 1.5"),
         ({"start": "far"}, "no start 'far'"),
         ({"on": "train"}, "no part 'train'"),
     ],
