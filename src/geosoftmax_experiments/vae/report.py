@@ -151,11 +151,12 @@ def _sentence(verdict: Verdict) -> str:
     name, what = LAYERS[verdict.loss].label, DIRECTION[verdict.direction]
     if not verdict.points:
         return f"- {name}, {what}: no rate in common with softmax; sweep other weights."
+    share = f"{verdict.lower} of {verdict.points} rates"
     if verdict.dominates:
-        return f"- {name}, {what}: **below softmax at all {verdict.points} rates**."
+        return f"- {name}, {what}: **below softmax everywhere** ({share})."
     if not verdict.lower:
-        return f"- {name}, {what}: above softmax at all {verdict.points} rates."
-    return f"- {name}, {what}: below softmax at {verdict.lower} of {verdict.points} rates."
+        return f"- {name}, {what}: above softmax everywhere ({share})."
+    return f"- {name}, {what}: below softmax at {share}."
 
 
 def _verdict_table(found: list[Verdict]) -> pd.DataFrame:
