@@ -35,7 +35,7 @@ class Preset(NamedTuple):
 PRESETS = {
     "digits": Preset(20, 128, seeds=1, measurements=10, scale=2.0),
     "cats": Preset(400, 512),
-    "mnist": Preset(60, 512),
+    "mnist": Preset(60, 512, measurements=12),
     "drawings": Preset(100, 128),
     "cat-strokes": Preset(20, 128),
 }
