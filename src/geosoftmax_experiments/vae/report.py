@@ -115,7 +115,7 @@ def _markdown(
         "![Divergence during training](curves.png)",
         as_markdown(_timing_table(comparison)),
         "Seconds are steps times the seconds of a step: measured in training, data included, one "
-        "loss after the other in turns, with nothing beside it.",
+        "loss after the other in turns, with no other run of the comparison beside it.",
         "## Reconstructions of test drawings, and samples from the prior",
         f"Seed 0; weights of nearest latent KL: {at}. Codes of reconstructions are their means; "
         "samples have the same codes for each loss.",
