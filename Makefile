@@ -20,8 +20,9 @@ test slow: export OMP_WAIT_POLICY := PASSIVE
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
 
-demo: .venv/.ready ## g-logistic against its rivals on five ordinal sets; prints the table, saves figures
+demo: .venv/.ready ## ordinal regressions on five sets, auto-encoders of digits; prints tables, saves figures
 	$(BIN)/geosoftmax demo ordinal $(ARGS)
+	$(BIN)/geosoftmax vae compare --data digits --output results/demo-vae --fresh
 
 test: .venv/.ready ## the tests and the examples of the docstrings
 	$(BIN)/python -m pytest -m "not slow and not gpu" $(ARGS)

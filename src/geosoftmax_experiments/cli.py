@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from geosoftmax_experiments.ordinal.commands import app as ordinal_app
+from geosoftmax_experiments.vae.commands import app as vae_app
 
 app = typer.Typer(
     help="The geometric softmax: experiments and figures.",
@@ -18,6 +19,7 @@ app = typer.Typer(
 )
 demos = typer.Typer(help="What it does, in a minute.", no_args_is_help=True)
 app.add_typer(ordinal_app, name="ordinal")
+app.add_typer(vae_app, name="vae")
 app.add_typer(demos, name="demo")
 
 

@@ -24,7 +24,7 @@ from geosoftmax_experiments.ordinal.models import MODELS
 from geosoftmax_experiments.ordinal.selection import measure_fold, one_thread
 from geosoftmax_experiments.ordinal.store import Settings, Store, Unit, package_versions
 
-__all__ = ["BACKENDS", "Backend", "make_settings", "run"]
+__all__ = ["BACKENDS", "Backend", "make_settings", "progress_bar", "run"]
 
 BACKENDS = ("local", "dask")
 
@@ -125,7 +125,7 @@ def run(
         delayed(_work)(unit, folds[unit.name, unit.fold], grids[unit.model], inner)
         for unit in missing
     )
-    with backend.connected() as jobs, _bar(console) as bar:
+    with backend.connected() as jobs, progress_bar(console) as bar:
         task = bar.add_task("comparing", total=done + len(missing), completed=done)
         size: Any = 1  # joblib takes numbers too, though its annotation does not say so
         parallel: Any = Parallel(jobs, batch_size=size, return_as="generator_unordered")
@@ -155,7 +155,8 @@ def _grid(model: str, quick: bool) -> list[dict[str, float]]:
     return [point for point in few if point.get("scale", QUICK_SCALES[0]) in QUICK_SCALES]
 
 
-def _bar(console: Console) -> Progress:
+def progress_bar(console: Console) -> Progress:
+    """Return a bar that tells what is done, and the time that passed and is left."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
