@@ -45,6 +45,8 @@ __all__ = [
 LONGEST_SIDE = 128
 #: Outputs of which 16 rows fit into registers, with the dense matrix of any cost.
 LARGEST_MATRIX = reference.SMALL_MATRIX
+#: The same with products in float32: their matrices take twice the shared memory.
+LONGEST_SINGLE_SIDE = 64
 #: Longest side of a plane, and outputs of another cost, that one program holds in float64.
 LONGEST_REFINED_SIDE = 64
 LARGEST_REFINED_MATRIX = 128
@@ -78,7 +80,8 @@ def whole_fit(method: str, cost: Cost, dtype: torch.dtype, tol: float) -> Callab
 
 def whole_potential_fit(cost: Cost, dtype: torch.dtype) -> Callable[..., Any] | None:
     """Return the kernel for a whole loss of the potential layer, if there is one."""
-    return fit_potential if dtype == torch.float32 and _is_plane(cost) else None
+    fits = _is_plane(cost) and max(cost.shape) <= LONGEST_SINGLE_SIDE
+    return fit_potential if dtype == torch.float32 and fits else None
 
 
 def _splits(method: str, dtype: torch.dtype, tol: float) -> bool:
