@@ -306,8 +306,10 @@ def geometric_logistic_loss(
     )
     f = _computed(scores)
     options = _settle(scores.dtype, f, cost, tol, max_iter, method, distribution=False)
-    kernel = whole_fit(options[2], cost, f.device, _joint_dtype(f, wanted), options[0])
-    fused = _fused(kernel, _autograd.loss, f, wanted, weight, cost, reduction, options)
+    fused = _fused(
+        lambda dtype: whole_fit(options[2], cost, f.device, dtype, options[0]),
+        _autograd.loss, f, wanted, weight, cost, reduction, options,
+    )  # fmt: skip
     if fused is not None:
         return fused.to(scores.dtype)
     lowest = torch.finfo(f.dtype).min  # rows that are all -inf are refused, not turned to NaN
@@ -383,8 +385,10 @@ def potential_logistic_loss(
     check_reduction(reduction)
     wanted = read_target(target, logits, cost)
     g = _computed(logits)
-    kernel = whole_potential_fit(cost, g.device, _joint_dtype(g, wanted))
-    fused = _fused(kernel, _autograd.potential_loss, g, wanted, None, cost, reduction)
+    fused = _fused(
+        lambda dtype: whole_potential_fit(cost, g.device, dtype),
+        _autograd.potential_loss, g, wanted, None, cost, reduction,
+    )  # fmt: skip
     if fused is not None:
         return fused.to(logits.dtype)
     v, peak = _autograd.half_exponential(g, cost)
@@ -597,17 +601,20 @@ def _scaled(
 
 
 def _fused(
-    kernel: Callable[..., Any] | None, rule: Callable[..., Tensor], f: Tensor, target: Target,
-    weight: Tensor | None, cost: Cost, reduction: str, options: tuple[Any, ...] = (),
+    choose: Callable[[torch.dtype], Callable[..., Any] | None], rule: Callable[..., Tensor],
+    f: Tensor, target: Target, weight: Tensor | None, cost: Cost, reduction: str,
+    options: tuple[Any, ...] = (),
 ) -> Tensor | None:  # fmt: skip
-    """Return the reduced loss from one kernel and little else, if `kernel` serves the target.
+    """Return the reduced loss from one kernel and little else, where there is one.
 
-    A plain mean or sum is in what the kernel writes: each sample's share of it.
+    `choose` returns it for a dtype. A plain mean or sum is in what the kernel writes: each sample's
+    share of it.
     """
     alpha = target.alpha
-    if kernel is None or alpha is None or f.numel() == 0:
+    if alpha is None or f.numel() == 0 or not _autograd.is_everyday(f, alpha, cost.parameter):
         return None
-    if not _autograd.is_everyday(f, alpha, cost.parameter):
+    kernel = choose(torch.promote_types(f.dtype, alpha.dtype))
+    if kernel is None:
         return None
     plain = reduction != "none" and weight is None and target.counted is None
     share = cost.size / f.numel() if plain and reduction == "mean" else 1.0
@@ -615,10 +622,6 @@ def _fused(
     loss, slope = kernel(cost, f.detach(), alpha, *options[:2], share)
     loss = rule(f, alpha, loss, slope, cost, share if plain else None, *options)
     return loss if plain else reduce_loss(loss, target, weight, cost, reduction)
-
-
-def _joint_dtype(f: Tensor, target: Target) -> torch.dtype:
-    return f.dtype if target.alpha is None else torch.promote_types(f.dtype, target.alpha.dtype)
 
 
 def _loss(target: Target, f: Tensor, conjugate: Tensor, cost: Cost) -> Tensor:
