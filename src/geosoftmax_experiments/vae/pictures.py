@@ -13,7 +13,7 @@ from torch import Tensor
 
 from geosoftmax_experiments.data.drawings import Drawings, as_distributions
 from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.ordinal.figures import save
+from geosoftmax_experiments.pages import save
 from geosoftmax_experiments.vae.checkpoints import load_weights
 from geosoftmax_experiments.vae.layers import LAYERS
 from geosoftmax_experiments.vae.models import VAE

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from geosoftmax_experiments import files
 from geosoftmax_experiments.data.drawings import Drawings
-from geosoftmax_experiments.ordinal.report import as_markdown, html_page
+from geosoftmax_experiments.pages import as_markdown, html_page
 from geosoftmax_experiments.vae import figures, pictures
 from geosoftmax_experiments.vae.comparing import Comparison, Unit, provenance
 from geosoftmax_experiments.vae.frontier import (
