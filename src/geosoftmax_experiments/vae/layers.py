@@ -103,6 +103,13 @@ class Smoothed(Geometric):
         """``∇Ω*(S f)``."""
         return super().link(_smooth(scores, cost), cost)
 
+    def start(self, mean: Tensor, cost: Cost) -> Tensor:
+        """``S⁻¹ ∇Ω(α)``."""
+        narrow, sums = _narrow_kernel(cost)
+        potential = super().start(mean.double(), cost)
+        everywhere = torch.ones_like(potential, dtype=torch.bool)
+        return narrow.solve((sums * potential)[None], everywhere[None])[0]
+
 
 class Potential:
     """The sibling without a solver: the loss is the Hausdorff divergence itself."""
