@@ -37,7 +37,9 @@ class Preset(NamedTuple):
 
 #: Gains, learning rates and epochs were chosen on validation drawings.
 PRESETS = {
-    "digits": Preset(20, 128, seeds=1, measurements=10, scale=2.0, gain=1.0),
+    "digits": Preset(
+        20, 128, seeds=1, measurements=10, scale=2.0, gain=1.0, weights=(0.03, 0.1, 0.3, 1.0)
+    ),
     "cats": Preset(400, 512),
     "mnist": Preset(240, 512, measurements=12),
     "drawings": Preset(
