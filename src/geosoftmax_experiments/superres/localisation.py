@@ -1,0 +1,85 @@
+"""From a stack to a table of positions, some frames at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import torch
+
+from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.superres.emitters import (
+    Settings,
+    guess_background,
+    guess_threshold,
+    localise,
+    model,
+)
+from geosoftmax_experiments.superres.stacks import COLUMNS
+
+__all__ = ["BATCH", "choose_settings", "find_emitters"]
+
+#: Frames that move together.
+BATCH = {"cpu": 8, "cuda": 128}
+
+
+def choose_settings(
+    frames: np.ndarray, sigma: float, threshold: float | None, base: float, gain: float
+) -> Settings:
+    """Check that the point-spread function fits the frames, and set what was left open."""
+    side = min(frames.shape[1:])
+    if not 0.3 <= sigma <= side / 6:
+        raise UserError(
+            f"The point-spread function has a standard deviation of {sigma:.3g} pixels, on frames "
+            f"of {frames.shape[1]} x {frames.shape[2]}.",
+            "It must be at least 0.3 pixels and fit six times into a frame: check --psf and "
+            "--pixel.",
+        )
+    if threshold is None:
+        every = torch.from_numpy(frames)
+        threshold = guess_threshold(every, guess_background(every), sigma)
+    return Settings(sigma=sigma, threshold=threshold, base=base, gain=gain)
+
+
+def find_emitters(
+    frames: np.ndarray,
+    settings: Settings,
+    *,
+    pixel: float,
+    background: float | None,
+    device: str,
+    advance: Callable[[int], object],
+) -> pd.DataFrame:
+    """Return ThunderSTORM's table: lengths in nm, intensities in photons, frames from 1.
+
+    `background` in counts is where the fit of each frame's background starts; by default a low
+    percentile of the frame.
+    """
+    parts = []
+    for start in range(0, len(frames), BATCH[device]):
+        batch = torch.from_numpy(frames[start : start + BATCH[device]]).to(device)
+        level = guess_background(batch)
+        if background is not None:
+            level = torch.full_like(level, background)
+        state = localise(batch, level, settings)
+        spread = (batch - model(state, batch, settings.sigma)).flatten(1).std(-1)
+        row, column = (state.counts > 0).nonzero(as_tuple=True)
+        x, y = state.points[row, column].T
+        columns = [
+            torch.zeros_like(x),
+            row + 1 + start,
+            x * pixel,
+            y * pixel,
+            torch.full_like(x, settings.sigma * pixel),
+            state.counts[row, column] / settings.gain,
+            (state.background[row] - settings.base) / settings.gain,
+            spread[row] / settings.gain,
+        ]
+        parts.append(torch.stack([c.to(torch.float64) for c in columns], -1).cpu().numpy())
+        advance(len(batch))
+    table = pd.DataFrame(np.concatenate(parts), columns=list(COLUMNS))
+    table = table.sort_values(["frame", "y [nm]", "x [nm]"], ignore_index=True)
+    table["id"] = np.arange(1, len(table) + 1)
+    table["frame"] = table["frame"].astype(int)
+    return table

@@ -1,0 +1,158 @@
+"""`geosoftmax localize` and `localize-eval`: files in, files out, errors in a line."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import tifffile
+import torch
+from typer.testing import CliRunner
+
+from geosoftmax_experiments.cli import app
+from geosoftmax_experiments.superres.matching import compare
+from geosoftmax_experiments.superres.stacks import COLUMNS, read_length
+from tests.conftest import data_file
+from tests.experiments.superres.test_emitters import scene
+
+UNITS = ["--psf", "110nm", "--pixel", "100nm"]
+
+
+def save(path, frames):
+    tifffile.imwrite(path, frames, photometric="minisblack")
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+@pytest.fixture
+def stack(tmp_path):
+    """A noisy stack of 3 frames, and the table of its emitters."""
+    truth, frames = scene(frames=3)
+    noisy = torch.poisson(frames, generator=torch.Generator().manual_seed(0))
+    save(tmp_path / "stack.tif", noisy.numpy().astype(np.uint16))
+    points = 100 * truth.points.numpy().reshape(-1, 2)
+    table = pd.DataFrame(
+        {"frame": np.repeat([1, 2, 3], 6), "x [nm]": points[:, 0], "y [nm]": points[:, 1]}
+    )
+    table.to_csv(tmp_path / "truth.csv", index=False)
+    return tmp_path
+
+
+def test_from_stack_to_score(stack):
+    out = stack / "positions.csv"
+    result = call("localize", stack / "stack.tif", *UNITS, "-o", out)
+    assert result.exit_code == 0, result.output
+    assert "18 emitters in 3 frames" in result.output
+    table = pd.read_csv(out)
+    assert tuple(table.columns) == COLUMNS
+    assert table["id"].tolist() == list(range(1, 19))
+    assert table["intensity [photon]"].between(2500, 5500).all()
+    assert out.read_text().startswith('"id","frame","x [nm]"')
+    scored = call("localize-eval", out, stack / "truth.csv", "--tolerance", "0.05um")
+    assert scored.exit_code == 0, scored.output
+    assert "Jaccard 1.000" in scored.output
+    some = call("localize-eval", out, stack / "truth.csv", "--frames", "2-3")
+    assert "12 matched" in some.output
+
+
+def test_matching_is_optimal():
+    def table(*points):
+        rows = [(frame, x, 0.0) for frame, x in points]
+        return pd.DataFrame(rows, columns=list(COLUMNS[1:4]))
+
+    # Greedy matching pairs 60 with 55 and leaves 0 alone; two pairs are possible.
+    result = compare(table((1, 0.0), (1, 60.0)), table((1, 55.0), (1, 120.0)), 100.0)
+    assert (result.matched, result.spurious, result.missed) == (2, 0, 0)
+    assert result.rmse == pytest.approx(np.sqrt((55**2 + 60**2) / 2))
+    result = compare(table((1, 0.0), (2, 0.0)), table((1, 200.0), (3, 0.0)), 100.0)
+    assert (result.matched, result.spurious, result.missed) == (0, 2, 2)
+    assert result.jaccard == 0
+    assert np.isnan(result.rmse)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--psf", "110", "--pixel", "100nm"], "--psf must be a positive length"),
+        (["--psf", "-110nm", "--pixel", "100nm"], "--psf must be a positive length"),
+        (["--psf", "110nm", "--pixel", "0nm"], "--pixel must be a positive length"),
+        (["--psf", "9um", "--pixel", "100nm"], "check --psf and"),
+        ([*UNITS, "--background", "dark"], "--background must be a number or auto"),
+        ([*UNITS, "--threshold", "-3"], "--threshold must be a number or auto"),
+        ([*UNITS, "--gain", "0"], "--gain must be positive"),
+        ([*UNITS, "--device", "abacus"], "There is no device"),
+    ],
+)
+def test_bad_options(stack, options, says):
+    result = call("localize", stack / "stack.tif", *options, "-o", stack / "out.csv")
+    assert result.exit_code == 1
+    assert says in result.output.replace("\n", " ")
+    assert not (stack / "out.csv").exists()
+
+
+def test_bad_stacks(tmp_path):
+    def refused(content, says, name="bad.tif"):
+        path = tmp_path / name
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        elif content is not None:
+            tifffile.imwrite(
+                path, content, photometric="rgb" if content.shape[-1] == 3 else "minisblack"
+            )
+        result = call("localize", path, *UNITS, "-o", tmp_path / "out.csv")
+        assert result.exit_code == 1, result.output
+        assert says in result.output, result.output
+
+    refused(None, "There is no file", "missing.tif")
+    refused(b"not a picture at all", "could not be read as a TIFF")
+    save(tmp_path / "whole.tif", np.zeros((4, 32, 32), np.uint16))
+    refused((tmp_path / "whole.tif").read_bytes()[:3000], "could not be read as a TIFF")
+    refused(np.zeros((32, 32, 3), np.uint8), "grey frames")
+    refused(np.zeros((2, 2, 32, 32), np.uint8), "grey frames")
+    refused(np.zeros((32, 32), np.complex64), "pixels of type")
+    refused(np.full((2, 32, 32), np.nan, np.float32), "NaN or infinite")
+
+
+def test_saturated_and_empty_stacks(tmp_path):
+    frames = np.full((2, 24, 24), 90, np.uint8)
+    frames[1, 10:13, 10:13] = 255
+    save(tmp_path / "stack.tif", frames)
+    result = call("localize", tmp_path / "stack.tif", *UNITS, "-o", tmp_path / "out.csv")
+    assert result.exit_code == 0, result.output
+    assert "1 frames hold saturated pixels" in result.output
+    assert set(pd.read_csv(tmp_path / "out.csv")["frame"]) == {2}
+    save(tmp_path / "dark.tif", frames[:1])
+    result = call("localize", tmp_path / "dark.tif", *UNITS, "-o", tmp_path / "dark.csv")
+    assert result.exit_code == 0, result.output
+    assert len(pd.read_csv(tmp_path / "dark.csv")) == 0
+
+
+def test_bad_tables(stack):
+    (stack / "other.csv").write_text("a,b\n1,2\n")
+    (stack / "broken.csv").write_text("frame,x [nm],y [nm]\n1,2,three\n")
+    for path, says in [("other.csv", "no column"), ("broken.csv", "Line 2"), ("no.csv", "no file")]:
+        result = call("localize-eval", stack / path, stack / "truth.csv")
+        assert result.exit_code == 1
+        assert says in result.output.replace("\n", " ")
+    result = call("localize-eval", stack / "truth.csv", stack / "truth.csv", "--frames", "3")
+    assert "two numbers" in result.output
+
+
+def test_lengths():
+    assert read_length("x", "0.11um") == pytest.approx(110)
+    assert read_length("x", "1e2 nm") == 100
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_simulated_microtubules(tmp_path):
+    """Two frames of the published stack; what is reported is measured on frames 11 to 20."""
+    whole = tifffile.imread(data_file("smlm", "ArtificialDataset_demo1.tif"))
+    save(tmp_path / "stack.tif", whole[:2])
+    out = tmp_path / "positions.csv"
+    result = call("localize", tmp_path / "stack.tif", *UNITS, "--base", 100, "-o", out)
+    assert result.exit_code == 0, result.output
+    truth = pd.read_csv(data_file("smlm", "positions_demo1.csv"))
+    agreement = compare(pd.read_csv(out), truth[truth["frame"] <= 2], 100.0)
+    assert agreement.jaccard > 0.8
+    assert agreement.rmse < 30
