@@ -24,6 +24,9 @@ def localize(
     ],
     pixel: Annotated[str, typer.Option(help="Side of a pixel, as in 100nm.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="CSV file of the positions.")],
+    image: Annotated[
+        Path | None, typer.Option(help="Super-resolved picture to write (PNG or TIFF).")
+    ] = None,
     background: Annotated[
         str, typer.Option(help="Counts of a pixel without emitters, to start from, or auto.")
     ] = "auto",
@@ -32,6 +35,9 @@ def localize(
     ] = "auto",
     gain: Annotated[float, typer.Option(help="Counts for each photon.")] = 1.0,
     base: Annotated[float, typer.Option(help="Counts of a pixel without light.")] = 0.0,
+    method: Annotated[
+        str, typer.Option(help="sliding; to compare: plain (Frank–Wolfe), maxima (Gaussian fits).")
+    ] = "sliding",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
 ) -> None:
     """Localise point emitters in the frames of a stack, off the grid.
@@ -41,7 +47,9 @@ def localize(
     with plain_errors():
         import torch
 
+        from geosoftmax_experiments.superres import picture
         from geosoftmax_experiments.superres.localisation import choose_settings, find_emitters
+        from geosoftmax_experiments.superres.rivals import METHODS
         from geosoftmax_experiments.superres.stacks import (
             read_length,
             read_stack,
@@ -49,6 +57,8 @@ def localize(
         )
 
         console = Console()
+        if image is not None:
+            picture.check_name(image)
         side = read_length("--pixel", pixel)
         sigma = read_length("--psf", psf) / side
         level = _number("--background", background)
@@ -57,6 +67,8 @@ def localize(
             raise UserError("--gain must be positive, and --base finite.", "Leave them out.")
         if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
             raise UserError(f"There is no device {device!r} here.", "Use --device cpu.")
+        if method not in METHODS:
+            raise UserError(f"There is no method {method!r}.", f"Take one of {', '.join(METHODS)}.")
         frames, saturated = read_stack(stack)
         if saturated:
             console.print(f"{saturated} frames hold saturated pixels: emitters there seem weaker.")
@@ -67,6 +79,7 @@ def localize(
             table = find_emitters(
                 frames,
                 settings,
+                method=method,
                 pixel=side,
                 background=level,
                 device=device,
@@ -74,6 +87,8 @@ def localize(
             )
         rate = len(frames) / (time.perf_counter() - begin)
         write_positions(output, table)
+        if image is not None:
+            picture.save(image, picture.render(table, frames.shape[1:], side), frames)
         console.print(
             f"{len(table)} emitters in {len(frames)} frames, {rate:.2f} frames a second; "
             f"threshold {settings.threshold:.0f} counts. Saved to {output}",

@@ -98,15 +98,15 @@ def localise(frames: Tensor, background: Tensor, settings: Settings) -> Emitters
     )
     for _ in range(settings.rounds):
         state = _add(frames, state, settings, penalty)
-        state = _slide(frames, state, settings, penalty)
+        state = slide(frames, state, settings, penalty)
         near = settings.merge * settings.sigma > torch.cdist(state.points, state.points)
-        state = _prune(_merge(state, near), 0.1 * settings.threshold)
+        state = prune(merge(state, near), 0.1 * settings.threshold)
     for _ in range(settings.polish):
-        state = _prune(_merge(state, _unresolved(state, settings)), settings.threshold)
+        state = prune(merge(state, _unresolved(state, settings)), settings.threshold)
         variance = (model(state, frames, settings.sigma) - settings.base).clamp_min(1.0)
         weights = variance.amin((1, 2), keepdim=True) / variance
-        state = _slide(frames, state, settings, 0.0, weights)
-    return _prune(state, settings.threshold)
+        state = slide(frames, state, settings, 0.0, weights)
+    return prune(state, settings.threshold)
 
 
 def guess_background(frames: Tensor) -> Tensor:
@@ -120,10 +120,10 @@ def guess_threshold(frames: Tensor, background: Tensor, sigma: float) -> float:
     Counts are those of one emitter, fitted to the frame at the maximum. The noise is what their
     lower half shows: fluctuations around the background.
     """
-    gain = _gain(frames - background[:, None, None], sigma)
+    gain = counts_of_one(frames - background[:, None, None], sigma)
     low = gain.flatten()[:: max(1, gain.numel() // 1_000_000)]
     noise = 1.4826 * (low - low.median()).clamp_max(0).abs().quantile(0.5) * 2**0.5
-    counts = gain[_is_maximum(gain, sigma) & (gain > STANDS_OUT * noise)]
+    counts = gain[is_maximum(gain, sigma) & (gain > STANDS_OUT * noise)]
     typical = float(counts.median()) / 5 if counts.numel() else 0.0
     return max(typical, float(STANDS_OUT * noise), 1.0)
 
@@ -141,7 +141,7 @@ def _energy(sigma: float) -> float:
     return 1 / (4 * math.pi * sigma**2)
 
 
-def _gain(residual: Tensor, sigma: float) -> Tensor:
+def counts_of_one(residual: Tensor, sigma: float) -> Tensor:
     """Return the counts of one emitter fitted to the residual, on the search grid."""
     sides = []
     for side in residual.shape[1:]:
@@ -150,7 +150,8 @@ def _gain(residual: Tensor, sigma: float) -> Tensor:
     return sides[0] @ residual @ sides[1].mT / _energy(sigma)
 
 
-def _is_maximum(gain: Tensor, sigma: float) -> Tensor:
+def is_maximum(gain: Tensor, sigma: float) -> Tensor:
+    """Return where the search grid has its largest value within a standard deviation."""
     reach = max(1, round(sigma * FINER))
     return gain >= torch.max_pool2d(gain[:, None], 2 * reach + 1, 1, reach)[:, 0]
 
@@ -158,12 +159,12 @@ def _is_maximum(gain: Tensor, sigma: float) -> Tensor:
 def _add(frames: Tensor, state: Emitters, settings: Settings, penalty: float) -> Emitters:
     """Add an emitter at each local maximum of ``b - h`` that is worth it."""
     sigma, columns = settings.sigma, frames.shape[2] * FINER
-    gain = _gain(frames - model(state, frames, sigma), sigma) - penalty / _energy(sigma)
-    found = _is_maximum(gain, sigma) & (gain > settings.seek * settings.threshold)
+    gain = counts_of_one(frames - model(state, frames, sigma), sigma) - penalty / _energy(sigma)
+    found = is_maximum(gain, sigma) & (gain > settings.seek * settings.threshold)
     most = max(1, int(found.flatten(1).sum(-1).max()))
     ranked = torch.where(found, gain, 0.0).flatten(1).topk(most, -1)
     place = torch.stack([ranked.indices % columns, ranked.indices // columns], -1)
-    return _compact(
+    return compact(
         Emitters(
             torch.cat([state.points, (place.to(frames.dtype) + 0.5) / FINER], 1),
             torch.cat([state.counts, ranked.values], 1),
@@ -172,7 +173,7 @@ def _add(frames: Tensor, state: Emitters, settings: Settings, penalty: float) ->
     )
 
 
-def _slide(
+def slide(
     frames: Tensor,
     state: Emitters,
     settings: Settings,
@@ -273,7 +274,7 @@ def _unresolved(state: Emitters, settings: Settings) -> Tensor:
     return (seen < settings.resolved**2) & (distance < 2 * settings.sigma)
 
 
-def _merge(state: Emitters, near: Tensor) -> Emitters:
+def merge(state: Emitters, near: Tensor) -> Emitters:
     """Join pairs of neighbours at their centre."""
     order = state.counts.argsort(-1, descending=True)
     counts = state.counts.gather(-1, order)
@@ -296,12 +297,14 @@ def _merge(state: Emitters, near: Tensor) -> Emitters:
     return Emitters(torch.where((mass > 0)[..., None], centre, points), mass, state.background)
 
 
-def _prune(state: Emitters, least: float) -> Emitters:
+def prune(state: Emitters, least: float) -> Emitters:
+    """Drop emitters with fewer counts."""
     counts = torch.where(state.counts >= least, state.counts, 0.0)
-    return _compact(Emitters(state.points, counts, state.background))
+    return compact(Emitters(state.points, counts, state.background))
 
 
-def _compact(state: Emitters) -> Emitters:
+def compact(state: Emitters) -> Emitters:
+    """Drop padding that no frame needs; emitters are in order of their counts then."""
     size = max(1, int((state.counts > 0).sum(-1).max()))
     order = state.counts.argsort(-1, descending=True)[:, :size]
     points = state.points.gather(1, order[..., None].expand(*order.shape, 2))

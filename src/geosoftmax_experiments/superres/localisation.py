@@ -13,9 +13,9 @@ from geosoftmax_experiments.superres.emitters import (
     Settings,
     guess_background,
     guess_threshold,
-    localise,
     model,
 )
+from geosoftmax_experiments.superres.rivals import METHODS
 from geosoftmax_experiments.superres.stacks import COLUMNS
 
 __all__ = ["BATCH", "choose_settings", "find_emitters"]
@@ -46,6 +46,7 @@ def find_emitters(
     frames: np.ndarray,
     settings: Settings,
     *,
+    method: str,
     pixel: float,
     background: float | None,
     device: str,
@@ -62,7 +63,7 @@ def find_emitters(
         level = guess_background(batch)
         if background is not None:
             level = torch.full_like(level, background)
-        state = localise(batch, level, settings)
+        state = METHODS[method](batch, level, settings)
         spread = (batch - model(state, batch, settings.sigma)).flatten(1).std(-1)
         row, column = (state.counts > 0).nonzero(as_tuple=True)
         x, y = state.points[row, column].T

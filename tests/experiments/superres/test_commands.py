@@ -55,6 +55,41 @@ def test_from_stack_to_score(stack):
     assert "12 matched" in some.output
 
 
+def test_pictures(stack):
+    out = stack / "positions.csv"
+    options = [*UNITS, "--method", "maxima", "-o", out, "--image"]
+    for name in ("image.tif", "image.png"):
+        result = call("localize", stack / "stack.tif", *options, stack / name)
+        assert result.exit_code == 0, result.output
+    image = tifffile.imread(stack / "image.tif")
+    assert image.shape == (24 * 8, 24 * 8)
+    table = pd.read_csv(out)
+    assert float(image.sum()) == pytest.approx(len(table), rel=1e-3)
+    row, column = np.unravel_index(image.argmax(), image.shape)
+    near = np.hypot(table["x [nm]"] / 12.5 - column - 0.5, table["y [nm]"] / 12.5 - row - 0.5)
+    assert float(near.min()) < 1.0
+    assert (stack / "image.png").read_bytes().startswith(b"\x89PNG")
+    refused = call("localize", stack / "stack.tif", *options, stack / "image.gif")
+    assert refused.exit_code == 1
+    assert "is no picture" in refused.output.replace("\n", " ")
+
+
+@pytest.mark.parametrize("method", ["maxima", "plain"])
+def test_rivals(stack, method):
+    """They find most emitters of this stack, some of which overlap; sliding finds all."""
+    out = stack / "positions.csv"
+    options = [*UNITS, "--method", method, "--threshold", 1000]
+    result = call("localize", stack / "stack.tif", *options, "-o", out)
+    assert result.exit_code == 0, result.output
+    truth = pd.read_csv(stack / "truth.csv")
+    assert compare(pd.read_csv(out), truth, 100.0).jaccard > 0.7
+    dark = np.full((2, 24, 24), 90, np.uint8)
+    save(stack / "dark.tif", dark)
+    result = call("localize", stack / "dark.tif", *options, "-o", out)
+    assert result.exit_code == 0, result.output
+    assert len(pd.read_csv(out)) == 0
+
+
 def test_matching_is_optimal():
     def table(*points):
         rows = [(frame, x, 0.0) for frame, x in points]
@@ -81,6 +116,7 @@ def test_matching_is_optimal():
         ([*UNITS, "--threshold", "-3"], "--threshold must be a number or auto"),
         ([*UNITS, "--gain", "0"], "--gain must be positive"),
         ([*UNITS, "--device", "abacus"], "There is no device"),
+        ([*UNITS, "--method", "guess"], "There is no method"),
     ],
 )
 def test_bad_options(stack, options, says):
