@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from pathlib import Path
@@ -42,13 +43,15 @@ def localize(
 ) -> None:
     """Localise point emitters in the frames of a stack, off the grid.
 
-    Writes ThunderSTORM's columns. The origin is the corner of the first pixel.
+    Writes ThunderSTORM's columns. The origin is the corner of the first pixel. A run that was
+    stopped is continued by the same command.
     """
     with plain_errors():
         import torch
 
         from geosoftmax_experiments.superres import picture
         from geosoftmax_experiments.superres.localisation import choose_settings, find_emitters
+        from geosoftmax_experiments.superres.parts import Parts
         from geosoftmax_experiments.superres.rivals import METHODS
         from geosoftmax_experiments.superres.stacks import (
             read_length,
@@ -73,22 +76,28 @@ def localize(
         if saturated:
             console.print(f"{saturated} frames hold saturated pixels: emitters there seem weaker.")
         settings = choose_settings(frames, sigma, least, base, gain)
+        choices = {"method": method, "pixel": side, "background": level, "device": device}
+        parts = Parts(output, stack, {**choices, **dataclasses.asdict(settings)})
         begin = time.perf_counter()
-        with Progress(console=console, transient=True) as progress:
-            task = progress.add_task("frames", total=len(frames))
-            table = find_emitters(
-                frames,
-                settings,
-                method=method,
-                pixel=side,
-                background=level,
-                device=device,
-                advance=lambda done: progress.advance(task, done),
-            )
+        try:
+            with Progress(console=console, transient=True) as progress:
+                task = progress.add_task("frames", total=len(frames))
+                table = find_emitters(
+                    frames,
+                    settings,
+                    **choices,
+                    parts=parts,
+                    advance=lambda done: progress.advance(task, done),
+                )
+        except KeyboardInterrupt:
+            typer.echo(f"\nStopped: finished frames are kept in {parts.folder}.", err=True)
+            typer.echo("Hint: the same command continues.", err=True)
+            raise typer.Exit(130) from None
         rate = len(frames) / (time.perf_counter() - begin)
         write_positions(output, table)
         if image is not None:
             picture.save(image, picture.render(table, frames.shape[1:], side), frames)
+        parts.remove()
         console.print(
             f"{len(table)} emitters in {len(frames)} frames, {rate:.2f} frames a second; "
             f"threshold {settings.threshold:.0f} counts. Saved to {output}",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.superres.emitters import (
@@ -15,6 +16,7 @@ from geosoftmax_experiments.superres.emitters import (
     guess_threshold,
     model,
 )
+from geosoftmax_experiments.superres.parts import Parts
 from geosoftmax_experiments.superres.rivals import METHODS
 from geosoftmax_experiments.superres.stacks import COLUMNS
 
@@ -50,37 +52,50 @@ def find_emitters(
     pixel: float,
     background: float | None,
     device: str,
+    parts: Parts,
     advance: Callable[[int], object],
 ) -> pd.DataFrame:
     """Return ThunderSTORM's table: lengths in nm, intensities in photons, frames from 1.
 
     `background` in counts is where the fit of each frame's background starts; by default a low
-    percentile of the frame.
+    percentile of the frame. Batches that `parts` holds are not done again.
     """
-    parts = []
+    every = []
     for start in range(0, len(frames), BATCH[device]):
-        batch = torch.from_numpy(frames[start : start + BATCH[device]]).to(device)
-        level = guess_background(batch)
-        if background is not None:
-            level = torch.full_like(level, background)
-        state = METHODS[method](batch, level, settings)
-        spread = (batch - model(state, batch, settings.sigma)).flatten(1).std(-1)
-        row, column = (state.counts > 0).nonzero(as_tuple=True)
-        x, y = state.points[row, column].T
-        columns = [
-            torch.zeros_like(x),
-            row + 1 + start,
-            x * pixel,
-            y * pixel,
-            torch.full_like(x, settings.sigma * pixel),
-            state.counts[row, column] / settings.gain,
-            (state.background[row] - settings.base) / settings.gain,
-            spread[row] / settings.gain,
-        ]
-        parts.append(torch.stack([c.to(torch.float64) for c in columns], -1).cpu().numpy())
+        batch = frames[start : start + BATCH[device]]
+        rows = parts.get(start)
+        if rows is None:
+            rows = _rows(torch.from_numpy(batch).to(device), settings, method, pixel, background)
+            rows[:, 1] += start
+            parts.put(start, rows)
+        every.append(rows)
         advance(len(batch))
-    table = pd.DataFrame(np.concatenate(parts), columns=list(COLUMNS))
+    table = pd.DataFrame(np.concatenate(every), columns=list(COLUMNS))
     table = table.sort_values(["frame", "y [nm]", "x [nm]"], ignore_index=True)
     table["id"] = np.arange(1, len(table) + 1)
     table["frame"] = table["frame"].astype(int)
     return table
+
+
+def _rows(
+    batch: Tensor, settings: Settings, method: str, pixel: float, background: float | None
+) -> np.ndarray:
+    """Return the columns of the emitters of some frames, the first of which is number 1."""
+    level = guess_background(batch)
+    if background is not None:
+        level = torch.full_like(level, background)
+    state = METHODS[method](batch, level, settings)
+    spread = (batch - model(state, batch, settings.sigma)).flatten(1).std(-1)
+    row, column = (state.counts > 0).nonzero(as_tuple=True)
+    x, y = state.points[row, column].T
+    columns = [
+        torch.zeros_like(x),
+        (row + 1).to(x.dtype),
+        x * pixel,
+        y * pixel,
+        torch.full_like(x, settings.sigma * pixel),
+        state.counts[row, column] / settings.gain,
+        (state.background[row] - settings.base) / settings.gain,
+        spread[row] / settings.gain,
+    ]
+    return torch.stack(columns, -1).cpu().numpy()

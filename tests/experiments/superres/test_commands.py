@@ -1,5 +1,7 @@
 """`geosoftmax localize` and `localize-eval`: files in, files out, errors in a line."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,7 +10,10 @@ import torch
 from typer.testing import CliRunner
 
 from geosoftmax_experiments.cli import app
+from geosoftmax_experiments.superres.emitters import Settings
+from geosoftmax_experiments.superres.localisation import find_emitters
 from geosoftmax_experiments.superres.matching import compare
+from geosoftmax_experiments.superres.parts import Parts
 from geosoftmax_experiments.superres.stacks import COLUMNS, read_length
 from tests.conftest import data_file
 from tests.experiments.superres.test_emitters import scene
@@ -53,6 +58,41 @@ def test_from_stack_to_score(stack):
     assert "Jaccard 1.000" in scored.output
     some = call("localize-eval", out, stack / "truth.csv", "--frames", "2-3")
     assert "12 matched" in some.output
+
+
+def test_a_stopped_run_is_continued(tmp_path):
+    _, frames = scene(frames=10)
+    path, out = tmp_path / "stack.tif", tmp_path / "positions.csv"
+    save(path, frames.numpy().astype(np.uint16))
+    command = ["localize", path, *UNITS, "--method", "maxima", "--threshold", 1000, "-o", out]
+    assert call(*command).exit_code == 0
+    whole = out.read_text()
+    assert not (tmp_path / "positions.csv.parts").exists()
+
+    settings = Settings(sigma=1.1, threshold=1000.0)
+    choices = {"method": "maxima", "pixel": 100.0, "background": None, "device": "cpu"}
+    parts = Parts(out, path, {**choices, **dataclasses.asdict(settings)})
+
+    def stop(done):
+        raise KeyboardInterrupt
+
+    stacked = frames.numpy().astype(np.uint16).astype(float)
+    with pytest.raises(KeyboardInterrupt):
+        find_emitters(stacked, settings, **choices, parts=parts, advance=stop)
+    (kept,) = parts.folder.glob("*.npy")
+    rows = np.load(kept)
+    assert set(rows[:, 1]) == set(range(1, 9))
+    assert call(*command).exit_code == 0
+    assert out.read_text() == whole  # what was kept, and the two frames that were missing
+    assert not parts.folder.exists()
+
+    # What was kept is used, unless the settings are others.
+    for threshold, shifted in [(1000, True), (1001, False)]:
+        again = Parts(out, path, {**choices, **dataclasses.asdict(settings)})
+        again.put(0, rows + np.array([0, 0, 5000.0, 0, 0, 0, 0, 0]))
+        command[command.index("--threshold") + 1] = threshold
+        assert call(*command).exit_code == 0
+        assert (float(pd.read_csv(out)["x [nm]"].max()) > 5000) is shifted
 
 
 def test_pictures(stack):
