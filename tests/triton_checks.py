@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from geosoftmax import DenseCost, GridCost, LineCost, TreeCost, ZeroOneCost, sinkhorn_negentropy
 from geosoftmax.kernels import gpu, reference
@@ -42,7 +44,7 @@ TREES = {
     "root alone": TreeCost([-1, 0, 0], outputs=[0]),
     "leaves": TreeCost([-1] + [(i - 1) // 3 for i in range(1, 40)], 0.5, outputs="leaves"),
     "all nodes": TreeCost([2, 2, -1, 0, 0, 1, 3, 3, 3], [1, 2, 0, 0.1, 3, 1e-3, 1, 1, 1]),
-    "path": TreeCost([-1, *range(20)], 0.3),
+    "path": TreeCost([-1, *range(8)], 0.3),
     "star": TreeCost([-1] + [0] * 30, outputs="leaves"),
 }
 
@@ -88,9 +90,9 @@ def test_planes(name, batch):
 
 @pytest.mark.parametrize("solve", [gpu.split_grid, gpu.split_rows])
 def test_iterates_may_vanish_on_the_way(solve, monkeypatch):
-    monkeypatch.setattr(reference, "SPLIT_FIRST_STEPS", 5)  # a look while some have
+    monkeypatch.setattr(reference, "SPLIT_FIRST_STEPS", 5)  # a look while two of these have
     cost = (GridCost((4, 4)) / 2).to(DEVICE)
-    f = (3 * randn(48, 4, 4, seed=4)).to(torch.float32).to(DEVICE)
+    f = (3 * randn(48, 4, 4, seed=4))[[3, 4, 22]].to(torch.float32).to(DEVICE)
     compare(cost, f, solve(cost, f, TOL, 1000), TOL)
 
 
@@ -103,7 +105,7 @@ def test_rows(name, batch):
 
 
 SMALL = {name: ROWS[name] for name in ("one", "ordinal", "points", "3-d", "zero-one")}
-REFINED = {**SMALL, "3x5": PLANES["3x5"], "40x4": PLANES["40x4"]}
+REFINED = {**SMALL, "3x5": PLANES["3x5"]}
 
 
 @pytest.mark.parametrize("name", REFINED)
@@ -159,7 +161,7 @@ def test_sinkhorn(name):
     assert (potential - expected)[alpha > 0].abs().max() <= 1e-5
 
 
-@pytest.mark.parametrize("name", PLANES)
+@pytest.mark.parametrize("name", ["3x5", "31x17", "1x9"])
 def test_fit(name):
     cost = PLANES[name].to(DEVICE)
     f = scores_for(cost, 3) + 100
@@ -180,7 +182,7 @@ def test_rows_without_a_solution_show_it_and_spoil_no_other(kernel):
         "planes": (PLANES["3x5"], gpu.split_grid),
         "rows": (ROWS["ordinal"], gpu.split_rows),
         "lines": (LINES["few"], gpu.prune_line),
-        "refined": (PLANES["3x5"], gpu.refine),
+        "refined": (ROWS["ordinal"], gpu.refine),
         "trees": (TREES["all nodes"], gpu.prune_tree),
     }[kernel]
     cost = cost.to(DEVICE)
@@ -201,3 +203,31 @@ def test_non_contiguous_scores_and_many_batch_dimensions():
     again = gpu.split_grid(cost, f.contiguous().reshape(6, 3, 5), TOL, 1000)
     for one, two in zip(found, again, strict=True):
         assert torch.equal(one.reshape(two.shape), two)
+
+
+class Allocated(TorchDispatchMode):
+    """Counts the bytes of the tensors that are made."""
+
+    def __init__(self):
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        known = {t.data_ptr() for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)}
+        made = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
+        self.bytes += sum(t.nbytes for t in made if t.data_ptr() not in known)
+        return result
+
+
+def test_memory_beyond_input_and_output_is_at_most_the_input():
+    cost = PLANES["3x5"].to(DEVICE)
+    f = scores_for(cost, 3)
+    target = torch.softmax(f.flatten(1) / 2, 1).reshape(f.shape)
+    gpu.fit_grid(cost, f, target, TOL, 1000)  # makes the tables of the cost
+    with Allocated() as loss:
+        output, _ = gpu.fit_grid(cost, f, target, TOL, 1000)
+    assert output.nbytes < loss.bytes <= output.nbytes + f.nbytes
+    with Allocated() as solve:
+        outputs = gpu.split_grid(cost, f, TOL, 1000)
+    assert solve.bytes == sum(t.nbytes for t in outputs)

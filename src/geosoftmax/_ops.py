@@ -60,7 +60,7 @@ def _solve(
     if init is None:
         whole = whole_solve(method, cost, scores.device, scores.dtype, tol)
     # Nobody waits for a GPU, if the solve does not: the gap says later whether it was reached.
-    waits = is_readable(scores) or (whole is None and method != "threshold")
+    waits = is_readable(scores) or (whole is None and method not in solvers.NEVER_WAIT)
     if whole is not None:
         answer = whole(cost, scores, tol, max_iter)
     else:

@@ -225,12 +225,10 @@ def solve(
     """
     with torch.no_grad():
         check_signal("scores", scores, cost)
-        check_options(tol, max_iter)
         f = _computed(scores)
-        if tol is None:
-            tol = solvers.default_tolerance(scores.dtype, distribution=True)
-        chosen = solvers.check_method(method, cost, f.dtype, tol)
-        limit = solvers.MAX_ITER if max_iter is None else max_iter
+        tol, limit, chosen = _settle(
+            scores.dtype, f, cost, tol, max_iter, method, distribution=True
+        )
         start = init.u if isinstance(init, Solution) else init
         if start is not None:
             check_signal("init", start, cost)

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from geosoftmax_experiments.ordinal.commands import app as ordinal_app
 from geosoftmax_experiments.superres.commands import localize, localize_eval
+from geosoftmax_experiments.vae.commands import app as vae_app
 
 app = typer.Typer(
     help="The geometric softmax: experiments and figures.",
@@ -19,6 +20,7 @@ app = typer.Typer(
 )
 demos = typer.Typer(help="What it does, in a minute.", no_args_is_help=True)
 app.add_typer(ordinal_app, name="ordinal")
+app.add_typer(vae_app, name="vae")
 app.add_typer(demos, name="demo")
 app.command()(localize)
 app.command()(localize_eval)

@@ -173,8 +173,6 @@ class ScaledCost(Cost):
         return self.scale
 
     def with_parameter(self, parameter: Tensor) -> Cost:
-        if parameter is self.scale:
-            return self  # with all that it remembers
         spec, tensors = self.flatten()
         return Cost.unflatten(spec, [parameter, *tensors[1:]])
 

@@ -129,8 +129,7 @@ class TreeCost(ScaledCost):
     def with_parameter(self, parameter: Tensor) -> TreeCost:
         cost = super().with_parameter(parameter)
         assert isinstance(cost, TreeCost)
-        if cost is not self:
-            cost._store(names=self.names)
+        cost._store(names=self.names)
         return cost
 
     def to(self, *args: Any, **kwargs: Any) -> TreeCost:

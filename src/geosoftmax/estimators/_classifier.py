@@ -7,8 +7,7 @@ from typing import Any, Self
 
 from sklearn.exceptions import ConvergenceWarning
 
-from geosoftmax.estimators._design import Design
-from geosoftmax.estimators._fitting import Fit, Losses, Objective, minimise, start
+from geosoftmax.estimators._fitting import Fit, fit_linear
 from geosoftmax.estimators._linear import LinearGeometric
 from geosoftmax.estimators._reading import read_cost, read_count, read_number
 
@@ -132,11 +131,8 @@ class GeometricClassifier(LinearGeometric):
         max_iter = read_count("max_iter", self.max_iter)
         X, target, weight = self._read(X, y, sample_weight)
         cost = read_cost(self.cost, self.scale, len(self.classes_))
-        total = weight.sum()
-        design = Design(X, weight / total, bool(self.fit_intercept))
-        losses = Losses(cost, target, weight / total)
-        found = minimise(
-            Objective(design, losses, alpha / total), start(design, losses), tol, max_iter
+        design, found = fit_linear(
+            X, target, weight, cost, alpha, bool(self.fit_intercept), tol, max_iter
         )
         warn_unless_converged(found, tol)
         self._keep(*design.coefficients(found.V), cost, X.dtype)

@@ -14,7 +14,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from geosoftmax.costs.base import Cost
 from geosoftmax.estimators._classifier import GeometricClassifier, warn_unless_converged
 from geosoftmax.estimators._design import Design
-from geosoftmax.estimators._fitting import Fit, Losses, Objective, minimise, start
+from geosoftmax.estimators._fitting import Fit, Losses, Objective, fit_linear, minimise, start
 from geosoftmax.estimators._linear import LinearGeometric
 from geosoftmax.estimators._reading import (
     decision_costs,
@@ -159,13 +159,12 @@ class GeometricClassifierCV(LinearGeometric):
         named = [one if isinstance(one, str) else repr(one) for one in given]
         self.scores_ = _table(named, scales, alphas, scores)
 
-        total = weight.sum()
-        design = Design(X, weight / total, task.fit_intercept)
-        losses = Losses(cost * self.scale_, target, weight / total)
-        objective = Objective(design, losses, self.alpha_ / total)
-        last = minimise(objective, start(design, losses), tol, max_iter)
+        cost = cost * self.scale_
+        design, last = fit_linear(
+            X, target, weight, cost, self.alpha_, task.fit_intercept, tol, max_iter
+        )
         warn_unless_converged(max((last, *(worst for _, worst in found)), key=_badness), tol)
-        self._keep(*design.coefficients(last.V), losses.cost, X.dtype)
+        self._keep(*design.coefficients(last.V), cost, X.dtype)
         self.n_iter_ = last.iterations
         return self
 

@@ -9,6 +9,7 @@ leave it as they are fitted: a loss is flat where the support is a single class.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,6 +46,18 @@ class Fit:
     largest: float  # entry of the gradient of the mean objective
     converged: bool
     stuck: bool = False  # rounding left no way down
+
+
+def fit_linear(
+    X: Any, target: np.ndarray, weight: np.ndarray, cost: Cost, alpha: float,
+    fit_intercept: bool, tol: float, max_iter: int,
+) -> tuple[Design, Fit]:  # fmt: skip
+    """Fit to all samples, from the start; return the coordinates, and the fit in them."""
+    total = weight.sum()
+    design = Design(X, weight / total, fit_intercept)
+    losses = Losses(cost, target, weight / total)
+    objective = Objective(design, losses, alpha / total)
+    return design, minimise(objective, start(design, losses), tol, max_iter)
 
 
 class Losses:

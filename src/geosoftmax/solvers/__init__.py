@@ -62,6 +62,8 @@ SMALL = 128
 #: Longest side of a grid of which the kernel is diagonalised.
 LONGEST_SIDE = 1024
 MAX_ITER = 5000
+#: Methods of which even the plain torch form reads nothing back from a device.
+NEVER_WAIT = ("threshold",)
 
 METHODS: dict[str, Callable[[Cost, Tensor, Options], Rows]] = {
     "threshold": threshold,

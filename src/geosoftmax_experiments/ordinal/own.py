@@ -28,7 +28,13 @@ from geosoftmax_experiments.ordinal.measures import (
 from geosoftmax_experiments.ordinal.models import MODELS
 from geosoftmax_experiments.ordinal.report import as_markdown, html_page
 from geosoftmax_experiments.ordinal.saved import OrdinalModel, load_model, save_model
-from geosoftmax_experiments.ordinal.selection import choose, fit, inner_folds, standardise
+from geosoftmax_experiments.ordinal.selection import (
+    choose,
+    fit,
+    inner_folds,
+    one_thread,
+    standardise,
+)
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 
@@ -68,8 +74,9 @@ def fit_table(
     X = encoding.encode(table, columns, path)
     if len(y) < 2 * FOLDS:
         raise UserError(f"{path} holds {len(y)} samples.", f"At least {2 * FOLDS} are needed.")
-    scores, validated = _validate(X, y, len(classes), decision, console)
-    model = _fit_all(X, y, classes, columns, target, decision)
+    with one_thread():
+        scores, validated = _validate(X, y, len(classes), decision, console)
+        model = _fit_all(X, y, classes, columns, target, decision)
     save_model(model, output)
     _write_report(output, path, model, y, scores, validated, int((~complete).sum()))
     console.print(f"Model and report saved to {output.resolve()}", soft_wrap=True)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from joblib import Parallel, delayed, parallel_config
 from rich.console import Console
 from rich.progress import (
@@ -18,15 +17,14 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from threadpoolctl import threadpool_limits
 
 from geosoftmax_experiments.data.ordinal import PUBLISHED_FOLDS, Fold, load_fold, set_names
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.ordinal.models import MODELS
-from geosoftmax_experiments.ordinal.selection import measure_fold
+from geosoftmax_experiments.ordinal.selection import measure_fold, one_thread
 from geosoftmax_experiments.ordinal.store import Settings, Store, Unit, package_versions
 
-__all__ = ["BACKENDS", "Backend", "make_settings", "run"]
+__all__ = ["BACKENDS", "Backend", "make_settings", "progress_bar", "run"]
 
 BACKENDS = ("local", "dask")
 
@@ -127,9 +125,10 @@ def run(
         delayed(_work)(unit, folds[unit.name, unit.fold], grids[unit.model], inner)
         for unit in missing
     )
-    with backend.connected() as jobs, _bar(console) as bar:
+    with backend.connected() as jobs, progress_bar(console) as bar:
         task = bar.add_task("comparing", total=done + len(missing), completed=done)
-        parallel: Any = Parallel(jobs, batch_size=1, return_as="generator_unordered")  # type: ignore[arg-type]
+        size: Any = 1  # joblib takes numbers too, though its annotation does not say so
+        parallel: Any = Parallel(jobs, batch_size=size, return_as="generator_unordered")
         for unit, rows in parallel(calls):
             store.write(unit, rows)
             bar.advance(task)
@@ -139,17 +138,13 @@ def _work(
     unit: Unit, fold: Fold, grid: list[dict[str, float]], inner: int
 ) -> tuple[Unit, list[dict[str, Any]]]:
     """Do a unit on one thread: workers share the cores among them."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     try:
-        with threadpool_limits(1):
+        with one_thread():
             model = replace(MODELS[unit.model], grid=tuple(grid))
             return unit, measure_fold(model, fold, inner)
     except Exception as error:
         error.add_note(f"in {unit}")
         raise
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _grid(model: str, quick: bool) -> list[dict[str, float]]:
@@ -160,7 +155,8 @@ def _grid(model: str, quick: bool) -> list[dict[str, float]]:
     return [point for point in few if point.get("scale", QUICK_SCALES[0]) in QUICK_SCALES]
 
 
-def _bar(console: Console) -> Progress:
+def progress_bar(console: Console) -> Progress:
+    """Return a bar that tells what is done, and the time that passed and is left."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -7,12 +7,16 @@ is then fitted on the whole training fold. The test fold is seen by the measures
 
 from __future__ import annotations
 
+import contextlib
 import time
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
 
 from geosoftmax_experiments.data.ordinal import Fold
 from geosoftmax_experiments.ordinal.decisions import Prediction, decide
@@ -24,11 +28,23 @@ from geosoftmax_experiments.ordinal.measures import (
 )
 from geosoftmax_experiments.ordinal.models import Model, Predictor
 
-__all__ = ["Chosen", "choose", "fit", "inner_folds", "measure_fold", "standardise"]
+__all__ = ["Chosen", "choose", "fit", "inner_folds", "measure_fold", "one_thread", "standardise"]
 
 Parameters = dict[str, float]
 #: By decision and criterion: the rule to decide by, and the parameters of the fit.
 Chosen = dict[tuple[str, str], tuple[str, Parameters]]
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Keep linear algebra to one thread: in fits this small, several wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def measure_fold(model: Model, fold: Fold, inner: int) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from geosoftmax_experiments import files
+from geosoftmax_experiments.claims import claim
 from geosoftmax_experiments.errors import UserError
 
 __all__ = ["Settings", "Store", "Unit", "package_versions"]
@@ -75,32 +76,11 @@ class Store:
         files.make_folder(self._units)
         files.remove_partial(self._units)
         files.remove_partial(folder)
-        self._claim()
-
-    def _claim(self) -> None:
-        path = self.folder / "settings.json"
-        wanted = json.loads(json.dumps(asdict(self.settings)))
-        if not path.exists():
-            if any(self._units.iterdir()):
-                raise UserError(
-                    f"{self.folder} holds results, but no settings.json.",
-                    "Choose another folder with --output, or remove this one.",
-                )
-            files.write_text(path, json.dumps(wanted, indent=1))
-            return
-        try:
-            found = json.loads(path.read_text(encoding="utf8"))
-        except ValueError:
-            raise UserError(
-                f"{path} is damaged.", "Choose another folder with --output, or remove this one."
-            ) from None
-        differing = [key for key in wanted if found.get(key) != wanted[key]]
-        if differing:
-            raise UserError(
-                f"{self.folder} was made with other settings: "
-                f"{'; '.join(_difference(key, found.get(key), wanted[key]) for key in differing)}.",
-                "Use those settings to continue it, or choose another folder with --output.",
-            )
+        claim(
+            folder / "settings.json",
+            asdict(settings),
+            holds_results=any(self._units.iterdir()),
+        )
 
     def missing(self) -> list[Unit]:
         """Return the units that are still to be done."""
@@ -132,15 +112,3 @@ class Store:
 def package_versions() -> dict[str, str]:
     """Return the versions of the packages whose results are compared."""
     return {name: version(name) for name in PACKAGES}
-
-
-def _difference(key: str, found: Any, wanted: Any) -> str:
-    """Say in a few words how two values of a setting differ."""
-    if isinstance(found, dict) and isinstance(wanted, dict):
-        names = sorted(k for k in found.keys() | wanted.keys() if found.get(k) != wanted.get(k))
-        if key == "data":  # fingerprints say nothing to a reader
-            return f"other data for {', '.join(names)}"
-        return (
-            f"{key} ({', '.join(f'{k}: {found.get(k)}, now {wanted.get(k)}' for k in names[:3])})"
-        )
-    return f"{key} {found}, now {wanted}"

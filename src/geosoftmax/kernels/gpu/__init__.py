@@ -63,14 +63,14 @@ def whole(method: str, cost: Cost, dtype: torch.dtype, tol: float) -> Callable[.
         return refine if refines(cost) and tol >= reference.REFINED_GAP else None
     if not _splits(method, dtype, tol):
         return None
-    if is_plane(cost):
+    if _is_plane(cost):
         return split_grid
     return split_rows if _is_small(cost) else None
 
 
 def whole_fit(method: str, cost: Cost, dtype: torch.dtype, tol: float) -> Callable[..., Any] | None:
     """Return the kernel for a whole loss by this method, if there is one."""
-    return fit_grid if _splits(method, dtype, tol) and is_plane(cost) else None
+    return fit_grid if _splits(method, dtype, tol) and _is_plane(cost) else None
 
 
 def _splits(method: str, dtype: torch.dtype, tol: float) -> bool:
@@ -80,7 +80,7 @@ def _splits(method: str, dtype: torch.dtype, tol: float) -> bool:
 
 def whole_sinkhorn(cost: Cost) -> Callable[..., Any] | None:
     """Return the kernel for the Sinkhorn problem, if there is one."""
-    if is_plane(cost):
+    if _is_plane(cost):
         return sinkhorn_grid
     return sinkhorn_rows if _is_small(cost) else None
 
@@ -98,6 +98,6 @@ def _is_small(cost: Cost) -> bool:
     return cost.size <= LARGEST_MATRIX and not cost.batch_shape
 
 
-def is_plane(cost: Cost) -> bool:
+def _is_plane(cost: Cost) -> bool:
     """Whether a sample is a grid of two dimensions that one program holds."""
     return isinstance(cost, GridCost) and len(cost.shape) == 2 and max(cost.shape) <= LONGEST_SIDE

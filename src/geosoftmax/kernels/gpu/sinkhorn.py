@@ -41,7 +41,7 @@ def sinkhorn_grid(cost: Cost, alpha: Tensor, warps: int | None = None) -> Tensor
     sides = padded(h), padded(w)
     a = alpha.to(torch.float32).contiguous()
     v = torch.empty_like(a)
-    kernels = axis_kernels(cost, sides)
+    kernels = _axis_kernels(cost, sides)
     with on_device(a):
         _sinkhorn[(a.numel() // (h * w),)](
             a, v, *kernels, h, w, float(h * w), math.sqrt(h * w),
@@ -51,7 +51,7 @@ def sinkhorn_grid(cost: Cost, alpha: Tensor, warps: int | None = None) -> Tensor
     return v
 
 
-def axis_kernels(cost: GridCost, sides: tuple[int, int]) -> tuple[Tensor, ...]:
+def _axis_kernels(cost: GridCost, sides: tuple[int, int]) -> tuple[Tensor, ...]:
     """Return the kernel of each axis, in halves."""
 
     def build() -> tuple[Tensor, ...]:
@@ -109,7 +109,7 @@ def _sinkhorn_rows(
 
 
 @triton.jit
-def scaling(a, kh, kw, H: tl.constexpr, W: tl.constexpr, STEPS: tl.constexpr):
+def _scaling(a, kh, kw, H: tl.constexpr, W: tl.constexpr, STEPS: tl.constexpr):
     """Return ``v`` with ``v · Kv = a``."""
     h = both(a, kh, 0, 0, kw, 0, 0, H, W, False, 3, False, True)
     v = tl.where(a > 0, a / tl.sqrt(tl.maximum(h, a)), 0.0)
@@ -129,5 +129,5 @@ def _sinkhorn(
     inside = (i < height) & (j < width)
     place = row * height * width + i * width + j
     a = tl.load(alpha + place, mask=inside, other=0.0) * size  # about 1: inside half precision
-    v = scaling(a, kh, kw, H, W, STEPS)
+    v = _scaling(a, kh, kw, H, W, STEPS)
     tl.store(v_out + place, v / root, mask=inside)

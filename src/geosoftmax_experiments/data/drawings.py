@@ -1,0 +1,291 @@
+"""Drawings as distributions over pixels.
+
+Sets by name: ``digits`` (scikit-learn's, 8×8, nothing to download), ``cats`` (QuickDraw bitmaps,
+28×28), ``mnist``, ``drawings`` and ``cat-strokes`` (QuickDraw strokes, one pixel wide, 64×64). Or a
+path: a folder of PNGs, a ``.npy`` of the layout of QuickDraw's bitmaps, an ``.ndjson`` of strokes.
+
+Pictures stay as bytes, mapped from disk where their file allows it; `as_distributions` makes
+distributions of those that are needed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import math
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from geosoftmax_experiments.data.download import find
+from geosoftmax_experiments.data.strokes import read_strokes
+from geosoftmax_experiments.errors import UserError
+
+__all__ = ["NAMES", "Drawings", "Split", "as_distributions", "load_drawings"]
+
+AGAIN = "The file is damaged or truncated: download it again."
+#: The side at which strokes are drawn unless one is asked for.
+STROKE_SIZE = 64
+
+
+class Split(NamedTuple):
+    """Rows of pictures, apart."""
+
+    train: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
+
+
+@dataclass(frozen=True)
+class Drawings:
+    """A set of pictures.
+
+    Parameters
+    ----------
+    name : str
+    images : ndarray of uint8, shape (N, h, w)
+        Bright is ink.
+    rows : ndarray of int
+        The pictures that are not blank.
+    last : int
+        How many of the last pictures the publisher keeps for testing.
+    """
+
+    name: str
+    images: np.ndarray
+    rows: np.ndarray
+    last: int = 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width."""
+        return self.images.shape[1], self.images.shape[2]
+
+    @property
+    def blank(self) -> int:
+        """How many pictures were dropped, as they hold no ink."""
+        return len(self.images) - len(self.rows)
+
+    def split(self, seed: int = 0) -> Split:
+        """Return rows for training, validation (a tenth) and test (the published, or a tenth)."""
+        apart = self.rows >= len(self.images) - self.last
+        rows, test = self.rows[~apart], self.rows[apart]
+        rows = np.random.default_rng(seed).permutation(rows)
+        tenth = len(self.rows[~apart]) // 10
+        if not self.last:
+            rows, test = rows[tenth:], rows[:tenth]
+        found = Split(rows[tenth:], rows[:tenth], test)
+        if min(map(len, found)) == 0:
+            raise UserError(
+                f"{self.name} has {len(self.rows)} pictures that are not blank: too few to train, "
+                "validate and test.",
+                "Give at least 10.",
+            )
+        return found
+
+    def digest(self) -> str:
+        """Return a short fingerprint of the pictures, to know the same data again."""
+        found = hashlib.sha256(repr((self.images.shape, self.last)).encode())
+        for part in _parts(self.images):
+            found.update(np.ascontiguousarray(part).tobytes())
+        return found.hexdigest()[:12]
+
+    def tensor(self, rows: np.ndarray) -> Tensor:
+        """Return pictures as bytes."""
+        return torch.from_numpy(np.ascontiguousarray(self.images[rows]))
+
+
+def as_distributions(images: Tensor) -> Tensor:
+    """``α = (x - min x) / Σ (x - min x)``, picture by picture, in float32.
+
+    Parameters
+    ----------
+    images : Tensor, shape (batch, h, w)
+        Not blank: each has two values at least.
+
+    Examples
+    --------
+    >>> as_distributions(torch.tensor([[[10, 10], [11, 13]]], dtype=torch.uint8))
+    tensor([[[0.0000, 0.0000],
+             [0.2500, 0.7500]]])
+    """
+    x = images.to(torch.float32)
+    x = x - x.amin((-2, -1), keepdim=True)
+    return x / x.sum((-2, -1), keepdim=True)
+
+
+def load_drawings(
+    name: str, *, size: int | None = None, limit: int | None = None, invert: bool = False
+) -> Drawings:
+    """Read a set by its name or path.
+
+    Parameters
+    ----------
+    name : str
+        One of `NAMES`, or a path.
+    size : int, optional
+        The side at which strokes are drawn [64], or to which PNGs are resized [as they are].
+    limit : int, optional
+        Only so many pictures, the first ones.
+    invert : bool
+        Dark is ink.
+    """
+    if size is not None and size < 4:
+        raise UserError(f"A size of {size} leaves nothing to draw.", "Take at least 4.")
+    read, sizes = _reader(name)
+    if size is not None and not sizes:
+        raise UserError(
+            f"The pictures of {name!r} have a size of their own.",
+            "Leave --size out: it is for strokes and PNGs.",
+        )
+    images, last = read(size, limit)
+    if limit is not None and len(images) > limit:
+        images, last = images[:limit], 0
+    if invert:
+        images = 255 - images
+    inked = [part.max((1, 2)) > part.min((1, 2)) for part in _parts(images)]
+    rows = np.flatnonzero(np.concatenate(inked))
+    return Drawings(name, images, rows, last)
+
+
+def _parts(images: np.ndarray) -> list[np.ndarray]:
+    """Cut pictures into parts of some megabytes: a mapped file is never in memory as a whole."""
+    return [images[k : k + 8192] for k in range(0, len(images), 8192)]
+
+
+Reader = Callable[[int | None, int | None], tuple[np.ndarray, int]]
+
+
+def _reader(name: str) -> tuple[Reader, bool]:
+    """Return what reads a set, and whether it can do so at several sizes."""
+    if name in NAMES:
+        return NAMES[name]
+    path = Path(name)
+    if path.is_dir():
+        return lambda size, limit: (_read_pngs(path, size, limit), 0), True
+    if path.is_file() and path.suffix == ".npy":
+        return lambda size, limit: (_read_npy(path), 0), False
+    if path.is_file() and path.suffix == ".ndjson":
+        return lambda size, limit: (read_strokes(path, size or STROKE_SIZE, limit), 0), True
+    raise UserError(
+        f"There is no data {name!r}.",
+        f"Take one of {', '.join(NAMES)}, or the path of a folder of PNGs, a .npy or an .ndjson.",
+    )
+
+
+def _digits(size: int | None, limit: int | None) -> tuple[np.ndarray, int]:
+    from sklearn.datasets import load_digits
+
+    data: Any = load_digits()
+    return (data.images * 255 / 16).astype(np.uint8), 0
+
+
+def _cats(size: int | None, limit: int | None) -> tuple[np.ndarray, int]:
+    return _read_npy(find("quickdraw/numpy_bitmap/cat.npy")), 0
+
+
+def _mnist(size: int | None, limit: int | None) -> tuple[np.ndarray, int]:
+    train, test = (_read_idx(find(f"mnist/{part}-images-idx3-ubyte.gz")) for part in _MNIST_PARTS)
+    return np.concatenate([train, test]), len(test)
+
+
+def _strokes(place: str) -> Reader:
+    def read(size: int | None, limit: int | None) -> tuple[np.ndarray, int]:
+        return read_strokes(find(place), size or STROKE_SIZE, limit), 0
+
+    return read
+
+
+_MNIST_PARTS = ("train", "t10k")
+NAMES: dict[str, tuple[Reader, bool]] = {
+    "digits": (_digits, False),
+    "cats": (_cats, False),
+    "mnist": (_mnist, False),
+    "drawings": (_strokes("quickdraw/simplified/mixed.ndjson"), True),
+    "cat-strokes": (_strokes("quickdraw/simplified/cat.ndjson"), True),
+}
+
+
+# ------------------------------------------------------------------ files
+
+
+def _read_npy(path: Path) -> np.ndarray:
+    """Map QuickDraw's bitmaps: a row of ``side²`` bytes for each picture."""
+    try:
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise UserError(f"{path} cannot be read: {error}", AGAIN) from None
+    side = math.isqrt(found.shape[1]) if found.ndim == 2 else 0
+    if found.dtype != np.uint8 or not side or side * side != found.shape[1] or not len(found):
+        raise UserError(
+            f"{path} holds {found.dtype} of shape {found.shape}; expected uint8 of shape "
+            "(N, side²), as in QuickDraw's bitmaps.",
+            "Give such a file.",
+        )
+    return found.reshape(-1, side, side)
+
+
+def _read_idx(path: Path) -> np.ndarray:
+    """Read MNIST's pictures: four numbers of four bytes, then the pixels."""
+    try:
+        with gzip.open(path) as file:
+            content = file.read()
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path} cannot be read: {error}", AGAIN) from None
+    header = np.frombuffer(content[:16], dtype=">i4") if len(content) >= 16 else np.zeros(4)
+    magic, *shape = (int(number) for number in header)
+    if magic != 2051:
+        raise UserError(f"{path} holds no pictures of the idx format.", AGAIN)
+    if len(content) != 16 + math.prod(shape) or not shape[0]:
+        raise UserError(
+            f"{path} holds {len(content) - 16} bytes of pixels; its header says "
+            f"{' × '.join(map(str, shape))}.",
+            AGAIN,
+        )
+    return np.frombuffer(content, np.uint8, offset=16).reshape(shape)
+
+
+def _read_pngs(folder: Path, size: int | None, limit: int | None) -> np.ndarray:
+    """Read the PNGs of a folder in the order of their names, as grey; what is clear is white."""
+    paths = sorted(p for p in folder.iterdir() if p.suffix.lower() == ".png")[:limit]
+    if not paths:
+        raise UserError(f"{folder} holds no PNGs.", "Give a folder with files that end in .png.")
+    first, *others = (_read_png(path, size) for path in paths)
+    for path, picture in zip(paths[1:], others, strict=True):
+        if picture.shape != first.shape:
+            raise UserError(
+                f"{path} has {_pixels(picture)} pixels, {paths[0].name} has {_pixels(first)}.",
+                "Pictures of a set are of one size; --size 64 resizes them all to 64×64.",
+            )
+    return np.stack([first, *others])
+
+
+def _read_png(path: Path, size: int | None) -> np.ndarray:
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            image.load()
+            if image.mode.startswith("I"):  # 16 bits
+                image = Image.fromarray((np.asarray(image) / 257).astype(np.uint8))
+            elif image.has_transparency_data:
+                clear = image.convert("RGBA")
+                image = Image.alpha_composite(Image.new("RGBA", clear.size, "white"), clear)
+            grey = image.convert("L")
+            if size is not None and grey.size != (size, size):
+                grey = grey.resize((size, size), Image.Resampling.BOX)
+            return np.asarray(grey)
+    except (OSError, SyntaxError, ValueError) as error:
+        raise UserError(
+            f"{path} cannot be read: {error}", "The file is damaged, or no PNG."
+        ) from None
+
+
+def _pixels(picture: np.ndarray) -> str:
+    return " × ".join(map(str, picture.shape))

@@ -1,0 +1,263 @@
+"""The commands ``geosoftmax vae …``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.ordinal.commands import plain_errors
+
+if TYPE_CHECKING:  # the command line starts fast: commands import what they need
+    from geosoftmax_experiments.data.drawings import Drawings
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Drawings: variational auto-encoders with a geometric output layer.",
+    no_args_is_help=True,
+)
+
+Data = Annotated[
+    str,
+    typer.Option(
+        help="digits, cats, mnist, drawings, cat-strokes; or a folder of PNGs, a .npy, an .ndjson."
+    ),
+]
+Size = Annotated[int | None, typer.Option(help="Side of the drawings, for strokes and PNGs.")]
+Limit = Annotated[int | None, typer.Option(min=10, help="Only so many drawings, the first.")]
+Invert = Annotated[bool, typer.Option("--invert", help="Dark is ink, as on paper.")]
+Epochs = Annotated[int | None, typer.Option(help="Epochs [as usual for the data].")]
+Batch = Annotated[int | None, typer.Option(help="Drawings of a step, on all devices together.")]
+Architecture = Annotated[str | None, typer.Option(help="mlp or dcgan [dcgan for 64×64].")]
+Latent = Annotated[int | None, typer.Option(help="Size of the codes [100; dcgan 256].")]
+Rate = Annotated[float, typer.Option(help="Learning rate of Adam.")]
+Precision = Annotated[str, typer.Option(help="Lightning's: 32-true, bf16-mixed, 16-mixed, …")]
+Compile = Annotated[bool, typer.Option("--compile", help="Compile the network with torch.compile.")]
+Start = Annotated[str, typer.Option(help="Scores begin at zero, or at those of the mean drawing.")]
+Scale = Annotated[
+    float | None, typer.Option(help="Cost: times squared distance of pixels [0.5; digits 2].")
+]
+Anneal = Annotated[
+    float, typer.Option(help="Share of the epochs in which the cost rises from a tenth.")
+]
+Every = Annotated[int | None, typer.Option(help="Measure each so many epochs [some 40 times].")]
+On = Annotated[str, typer.Option(help="Measure on the test or the validation drawings.")]
+Accelerator = Annotated[str, typer.Option(help="Lightning's: auto, cpu, gpu, …")]
+
+
+@app.command()
+def train(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the run.")],
+    data: Data = "digits",
+    loss: Annotated[
+        str, typer.Option(help="softmax, geometric, potential or sigmoid.")
+    ] = "geometric",
+    weight: Annotated[float, typer.Option(help="Weight of the latent KL.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Seed of weights, order and noise.")] = 0,
+    size: Size = None,
+    limit: Limit = None,
+    invert: Invert = False,
+    epochs: Epochs = None,
+    batch: Batch = None,
+    architecture: Architecture = None,
+    latent: Latent = None,
+    learning_rate: Rate = 1e-3,
+    precision: Precision = "32-true",
+    compile: Compile = False,
+    start: Start = "zero",
+    scale: Scale = None,
+    anneal: Anneal = 0.0,
+    every: Every = None,
+    on: On = "test",
+    accelerator: Accelerator = "auto",
+    devices: Annotated[str, typer.Option(help="Lightning's: how many, or which.")] = "1",
+    nodes: Annotated[int, typer.Option(min=1, help="Machines.")] = 1,
+    strategy: Annotated[str, typer.Option(help="Lightning's: auto, ddp, fsdp, …")] = "auto",
+    save_seconds: Annotated[
+        float, typer.Option(min=0.0, help="Save at the end of an epoch, this often at most.")
+    ] = 30.0,
+) -> None:
+    """Train a variational auto-encoder on drawings.
+
+    A run that was stopped, at any moment, is continued by the same command, and ends as if it had
+    not been.
+    """
+    console = Console(quiet=_is_helper())
+    with plain_errors():
+        from geosoftmax_experiments.vae.settings import make_settings
+        from geosoftmax_experiments.vae.training import Machine, read_metrics
+        from geosoftmax_experiments.vae.training import train as train_run
+
+        drawings = _load(data, size, limit, invert, console)
+        settings = make_settings(
+            drawings, epochs=epochs, batch=batch, architecture=architecture, latent=latent,
+            every=every, loss=loss, weight=weight, seed=seed, learning_rate=learning_rate,
+            precision=precision, compile=compile, start=start, scale=scale, on=on, size=size,
+            anneal=anneal, limit=limit, invert=invert,
+        )  # fmt: skip
+        machine = Machine(accelerator, devices, nodes, strategy, save_seconds)
+        try:
+            path = train_run(settings, drawings, output, machine)
+        except KeyboardInterrupt:
+            typer.echo(f"\nStopped: the last checkpoint is kept in {output}.", err=True)
+            typer.echo("Hint: the same command continues.", err=True)
+            raise typer.Exit(130) from None
+        row = read_metrics(path)[-1]
+        console.print(
+            f"Epoch {row['epoch']}, {on}: Hausdorff {row['hausdorff']:.4f}, latent KL "
+            f"{row['latent_kl']:.1f}, {row['support']:.0f} pixels used (drawings: "
+            f"{row['true_support']:.0f}), {1e3 * row['seconds_per_step']:.2f} ms a step."
+        )
+        console.print(f"Saved in {output.resolve()}", soft_wrap=True)
+
+
+@app.command()
+def compare(
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder [results/vae-DATA].")
+    ] = None,
+    data: Data = "digits",
+    losses: Annotated[
+        str, typer.Option(help="Output layers, separated by commas.")
+    ] = "softmax,geometric,potential,sigmoid",
+    weights: Annotated[
+        str, typer.Option(help="Weights of the latent KL, separated by commas.")
+    ] = "0.03,0.1,0.3,1,3,10",
+    seeds: Annotated[int | None, typer.Option(help="Runs of each [3; digits 1].")] = None,
+    size: Size = None,
+    limit: Limit = None,
+    invert: Invert = False,
+    epochs: Epochs = None,
+    batch: Batch = None,
+    architecture: Architecture = None,
+    latent: Latent = None,
+    learning_rate: Rate = 1e-3,
+    precision: Precision = "32-true",
+    compile: Compile = False,
+    start: Start = "zero",
+    scale: Scale = None,
+    anneal: Anneal = 0.0,
+    every: Every = None,
+    on: On = "test",
+    accelerator: Accelerator = "auto",
+    jobs: Annotated[int | None, typer.Option(help="Runs at a time [cores; GPU: 4].")] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Forget the results that the folder holds.")
+    ] = False,
+) -> None:
+    """Compare the output layers at equal rate: frontiers, training curves, pictures, a report.
+
+    A comparison that was stopped is continued by the same command.
+    """
+    console = Console()
+    with plain_errors():
+        from geosoftmax_experiments.vae.comparing import Comparison, default_jobs, run
+        from geosoftmax_experiments.vae.report import console_table, write_report
+        from geosoftmax_experiments.vae.settings import OTHER, PRESETS, make_settings
+        from geosoftmax_experiments.vae.training import Machine
+
+        drawings = _load(data, size, limit, invert, console)
+        chosen, swept = _words(losses), _numbers(weights)
+        common = make_settings(
+            drawings, epochs=epochs, batch=batch, architecture=architecture, latent=latent,
+            every=every, loss=chosen[0], weight=swept[0], seed=0, learning_rate=learning_rate,
+            precision=precision, compile=compile, start=start, scale=scale, on=on, size=size,
+            anneal=anneal, limit=limit, invert=invert,
+        )  # fmt: skip
+        folder = output or Path("results") / f"vae-{Path(data).stem}"
+        count = PRESETS.get(data, OTHER).seeds if seeds is None else seeds
+        comparison = Comparison(folder, common, chosen, swept, count)
+        if fresh:
+            comparison.forget()
+        machine = Machine(accelerator=accelerator, talk=False)
+        try:
+            run(comparison, drawings, machine, default_jobs(machine, jobs), console)
+        except KeyboardInterrupt:
+            total = len(comparison.units())
+            done = total - len(comparison.missing())
+            typer.echo(f"\nStopped: {done} of {total} runs are kept in {folder}.", err=True)
+            typer.echo("Hint: the same command continues.", err=True)
+            raise typer.Exit(130) from None
+        with console.status("Drawing"):
+            page = write_report(comparison, drawings)
+        console.print(console_table(comparison))
+        console.print(f"Report saved to {page.resolve()}", soft_wrap=True)
+
+
+@app.command()
+def reconstruct(
+    run: Annotated[Path, typer.Argument(help="Folder that `geosoftmax vae train` wrote.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The picture: PNG, SVG or PDF.")],
+    count: Annotated[int, typer.Option(min=1, help="How many drawings.")] = 10,
+) -> None:
+    """Draw test drawings above what a run makes of them."""
+    with plain_errors():
+        from geosoftmax_experiments.vae import pictures
+
+        pictures.check_picture(output)
+        found = pictures.open_run(run)
+        pictures.save(pictures.draw_rows(pictures.reconstructions(found, count)), output)
+        Console().print(f"Picture saved to {output.resolve()}", soft_wrap=True)
+
+
+@app.command()
+def sample(
+    run: Annotated[Path, typer.Argument(help="Folder that `geosoftmax vae train` wrote.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The picture: PNG, SVG or PDF.")],
+    count: Annotated[int, typer.Option(min=1, help="How many drawings.")] = 10,
+    seed: Annotated[int, typer.Option(help="Seed of the codes.")] = 0,
+) -> None:
+    """Draw samples from the prior of a run."""
+    with plain_errors():
+        from geosoftmax_experiments.vae import pictures
+
+        pictures.check_picture(output)
+        found = pictures.open_run(run)
+        pictures.save(pictures.draw_rows(pictures.samples(found, count, seed)), output)
+        Console().print(f"Picture saved to {output.resolve()}", soft_wrap=True)
+
+
+def _load(
+    data: str, size: int | None, limit: int | None, invert: bool, console: Console
+) -> Drawings:
+    """Read the data, and say what there is."""
+    from geosoftmax_experiments.data.drawings import load_drawings
+
+    drawings = load_drawings(data, size=size, limit=limit, invert=invert)
+    split = drawings.split()
+    height, width = drawings.shape
+    console.print(
+        f"{data}: {height}×{width}, {len(split.train)} drawings to train, "
+        f"{len(split.validation)} to validate, {len(split.test)} to test"
+        + (f"; {drawings.blank} blank ones dropped." if drawings.blank else ".")
+    )
+    return drawings
+
+
+def _words(text: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not found:
+        raise UserError("--losses is empty.", "Name some, separated by commas.")
+    return found
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    try:
+        found = tuple(float(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        found = ()
+    if not found:
+        raise UserError(f"--weights {text!r} are no numbers.", "As in: --weights 0.1,1,10")
+    return found
+
+
+def _is_helper() -> bool:
+    """Whether this process was started by another one of the same run."""
+    rank = os.environ.get("LOCAL_RANK", "0")
+    node = os.environ.get("NODE_RANK", os.environ.get("GROUP_RANK", "0"))
+    return rank != "0" or node != "0"

@@ -1,0 +1,277 @@
+"""Compare the output layers: runs for each loss, weight and seed, and all else the same.
+
+The folder holds ``settings.json``, ``timing.json``, a folder of its own for each run in ``runs/``
+and, once that is complete, its measurements in ``units/``. A comparison that is stopped continues
+where it was, also in the middle of a run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+import torch
+from joblib import Parallel, delayed, parallel_config
+from rich.console import Console
+from threadpoolctl import threadpool_limits
+
+from geosoftmax_experiments import files
+from geosoftmax_experiments.claims import claim
+from geosoftmax_experiments.data.drawings import Drawings
+from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.ordinal.runner import progress_bar
+from geosoftmax_experiments.vae.checkpoints import forget_state
+from geosoftmax_experiments.vae.frontier import Rows
+from geosoftmax_experiments.vae.settings import RunSettings
+from geosoftmax_experiments.vae.training import Machine, read_metrics, time_steps, train
+
+__all__ = ["Comparison", "Unit", "default_jobs", "provenance", "run"]
+
+PACKAGES = ("geosoftmax", "torch", "pytorch-lightning", "numpy")
+ROUNDS = 3
+#: Runs that share a GPU: one alone leaves it idle between its small kernels.
+GPU_JOBS = 4
+#: Steps that are timed in each round.
+TIMED = {"cuda": 200, "cpu": 30}
+
+
+class Unit(NamedTuple):
+    """A run."""
+
+    loss: str
+    weight: float
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """The name of its folder and file."""
+        return f"{self.loss}.w{self.weight:g}.s{self.seed}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is compared: `common` is shared by all runs; its loss, weight and seed are replaced."""
+
+    folder: Path
+    common: RunSettings
+    losses: tuple[str, ...]
+    weights: tuple[float, ...]
+    seeds: int
+
+    def __post_init__(self) -> None:
+        for name in ("losses", "weights"):
+            values = getattr(self, name)
+            if len(set(values)) < len(values):
+                raise UserError(f"One of the {name} comes twice.", "Name each once.")
+        if self.seeds < 1:
+            raise UserError(f"--seeds is {self.seeds}.", "Give at least 1.")
+        for unit in self.units():
+            self.settings(unit)  # each is checked before any work is done
+
+    def units(self) -> list[Unit]:
+        """Return all runs, seed by seed, so that a part of the work covers all losses."""
+        return [
+            Unit(loss, weight, seed)
+            for seed in range(self.seeds)
+            for weight in self.weights
+            for loss in self.losses
+        ]
+
+    def settings(self, unit: Unit) -> RunSettings:
+        """Return the settings of a run."""
+        return replace(self.common, loss=unit.loss, weight=unit.weight, seed=unit.seed)
+
+    def words(self) -> dict[str, Any]:
+        """Return what the results depend on, for a JSON file."""
+        common = asdict(self.common)
+        for name in ("loss", "weight", "seed"):
+            del common[name]
+        versions = {name: version(name) for name in PACKAGES}
+        return {
+            "common": common,
+            "losses": self.losses,
+            "weights": self.weights,
+            "seeds": self.seeds,
+            "versions": versions,
+        }
+
+    def claim(self) -> None:
+        """Make the folder this comparison's own."""
+        files.make_folder(self.folder / "units")
+        for folder in (self.folder, self.folder / "units"):
+            files.remove_partial(folder)
+        occupied = any((self.folder / "units").iterdir())
+        claim(self.folder / "settings.json", self.words(), holds_results=occupied)
+
+    def forget(self) -> None:
+        """Remove the results that the folder holds, of whatever settings."""
+        if (self.folder / "settings.json").exists():
+            for name in ("units", "runs"):
+                shutil.rmtree(self.folder / name, ignore_errors=True)
+            for name in ("settings.json", "timing.json"):
+                (self.folder / name).unlink(missing_ok=True)
+
+    def run_folder(self, unit: Unit) -> Path:
+        """Return the folder of a run."""
+        return self.folder / "runs" / unit.name
+
+    def missing(self) -> list[Unit]:
+        """Return the runs that are not complete."""
+        return [unit for unit in self.units() if not self._path(unit).exists()]
+
+    def write(self, unit: Unit, rows: list[dict[str, Any]]) -> None:
+        """Keep the measurements of a run."""
+        files.write_text(self._path(unit), json.dumps(rows))
+
+    def timing(self) -> dict[str, float]:
+        """Return the seconds of a step with each loss."""
+        path = self.folder / "timing.json"
+        return {loss: float(s) for loss, s in _read(path)["seconds_per_step"].items()}
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return all measurements.
+
+        Seconds are steps times the seconds of a step, measured alone; those that the run itself
+        took, perhaps beside others, are `own_seconds`.
+        """
+        timing = self.timing()
+        return [
+            {
+                **unit._asdict(),
+                **row,
+                "own_seconds": row["seconds"],
+                "seconds": row["step"] * timing[unit.loss],
+            }
+            for unit in self.units()
+            if self._path(unit).exists()
+            for row in _read(self._path(unit))
+        ]
+
+    def rows(self) -> Rows:
+        """Return all measurements as a table."""
+        return pd.DataFrame(self.records())
+
+    def _path(self, unit: Unit) -> Path:
+        return self.folder / "units" / f"{unit.name}.json"
+
+
+def run(
+    comparison: Comparison, drawings: Drawings, machine: Machine, jobs: int, console: Console
+) -> None:
+    """Time the steps, then do the runs that are missing, several beside each other."""
+    if jobs == 0:
+        raise UserError("--jobs 0 would do nothing.", "Give a number of processes, or -1.")
+    comparison.claim()
+    if not (comparison.folder / "timing.json").exists():
+        with console.status("Timing the steps, one loss after the other"):
+            seconds = _time(comparison, drawings, machine)
+        where = provenance()
+        text = json.dumps({"seconds_per_step": seconds, "on": where}, indent=1)
+        files.write_text(comparison.folder / "timing.json", text)
+    missing = comparison.missing()
+    total = len(comparison.units())
+    done = total - len(missing)
+    if done:
+        console.print(f"Continuing: {done} of {total} runs are done already.")
+    if not missing:
+        return
+    work = delayed(_work)
+    calls = (work(unit, comparison, drawings, machine) for unit in missing)
+    with parallel_config("loky", inner_max_num_threads=1), progress_bar(console) as bar:
+        task = bar.add_task("training", total=total, completed=done)
+        parallel: Any = Parallel(jobs, batch_size=1, return_as="generator_unordered")  # type: ignore[arg-type]
+        for unit, rows in parallel(calls):
+            comparison.write(unit, rows)
+            forget_state(comparison.run_folder(unit))
+            bar.advance(task)
+
+
+def default_jobs(machine: Machine, jobs: int | None) -> int:
+    """Return how many runs go on at a time: as asked for, or as the machine bears."""
+    if jobs is not None:
+        return jobs
+    return GPU_JOBS if torch.cuda.is_available() and machine.accelerator != "cpu" else -1
+
+
+def provenance() -> dict[str, Any]:
+    """Return where numbers come from: device, packages, and the commit of a checkout."""
+    cuda = torch.cuda.is_available()
+    return {
+        "device": torch.cuda.get_device_name() if cuda else platform.processor() or "CPU",
+        "system": platform.platform(),
+        "threads": torch.get_num_threads(),
+        "versions": {name: version(name) for name in PACKAGES},
+        "commit": _commit(),
+    }
+
+
+def _time(comparison: Comparison, drawings: Drawings, machine: Machine) -> dict[str, float]:
+    """Time the losses in turns; return the median of the rounds."""
+    steps = TIMED["cuda" if torch.cuda.is_available() and machine.accelerator != "cpu" else "cpu"]
+    found: dict[str, list[float]] = {loss: [] for loss in comparison.losses}
+    with threadpool_limits(1):
+        for _ in range(ROUNDS):
+            for loss, seconds in found.items():
+                settings = comparison.settings(Unit(loss, comparison.weights[0], 0))
+                seconds.append(time_steps(settings, drawings, machine, steps))
+    return {loss: statistics.median(seconds) for loss, seconds in found.items()}
+
+
+def _work(
+    unit: Unit, comparison: Comparison, drawings: Drawings, machine: Machine
+) -> tuple[Unit, list[dict[str, Any]]]:
+    """Do a run on one thread: workers share the cores among them."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            folder = comparison.run_folder(unit)
+            path = train(comparison.settings(unit), drawings, folder, machine)
+            return unit, read_metrics(path)
+    except Exception as error:
+        error.add_note(f"in {unit}")
+        raise
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf8"))
+    except ValueError:
+        raise UserError(
+            f"{path} is damaged.", "Remove it and run again: it alone is done anew."
+        ) from None
+
+
+def _commit() -> str | None:
+    """Return the commit of the checkout this file lies in; with a plus where it was changed.
+
+    A copy without its history says in ``GEOSOFTMAX_COMMIT`` which commit it is.
+    """
+    if told := os.environ.get("GEOSOFTMAX_COMMIT"):
+        return told
+    here = Path(__file__).parent
+    try:
+        git = ["git", "-C", str(here)]
+        head = subprocess.run(
+            [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+        )
+        changed = subprocess.run(
+            [*git, "status", "--porcelain", "--", str(here.parents[1])],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")

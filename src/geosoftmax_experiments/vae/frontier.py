@@ -1,0 +1,129 @@
+"""Who wins at equal rate: divergence against latent KL.
+
+One weight of the penalty lands the losses at very different latent KL, so a comparison at one
+weight says little. Each loss has a frontier, what it reaches at each rate; another loss is compared
+with it at its own rates, seed by seed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["BUDGETS", "DIRECTIONS", "Verdict", "at_budget", "matched_weights", "mean_frontier",
+           "reference_at", "verdicts"]  # fmt: skip
+
+#: A DataFrame; its own types stop a type checker at every selection.
+Rows = Any
+REFERENCE = "softmax"
+DIRECTIONS = ("hausdorff", "hausdorff_reverse")
+BUDGETS = ("epochs", "seconds")
+#: Below this latent KL, in nats, codes say next to nothing: such runs are not compared.
+LEAST_RATE = 1.0
+
+
+class Verdict(NamedTuple):
+    """How a loss compares with softmax.
+
+    `points` of the rates of its runs are at least `LEAST_RATE` and lie between those of softmax; at
+    `lower` of them its divergence is lower. `ratio` is the geometric mean of its divergence over
+    that of softmax, from `best` to `worst`.
+    """
+
+    loss: str
+    direction: str
+    budget: str
+    lower: int
+    points: int
+    ratio: float
+    best: float
+    worst: float
+
+    @property
+    def dominates(self) -> bool:
+        """Whether it is lower wherever the two can be compared."""
+        return 0 < self.points == self.lower
+
+
+def at_budget(rows: Rows, budget: str) -> Rows:
+    """Return one measurement of each run: the last, or the last that the fastest loss allows.
+
+    Parameters
+    ----------
+    rows : DataFrame
+    budget : {"epochs", "seconds"}
+        Equal epochs: all of them. Equal seconds: as many as the fastest loss takes for all.
+    """
+    runs = ["loss", "weight", "seed"]
+    if budget == "seconds":
+        most = rows.groupby("loss")["seconds"].max().min()
+        first = rows.groupby(runs)["epoch"].transform("min")
+        rows = rows[(rows["seconds"] <= most * (1 + 1e-9)) | (rows["epoch"] == first)]
+    elif budget != "epochs":
+        raise ValueError(f"budget must be one of {BUDGETS}; got {budget!r}.")
+    return rows.loc[rows.groupby(runs, sort=False)["epoch"].idxmax()].reset_index(drop=True)
+
+
+def mean_frontier(points: Rows, loss: str, direction: str) -> Rows:
+    """Return means over seeds of latent KL and divergence, from low rates to high ones."""
+    found = points[points["loss"] == loss].groupby("weight")[["latent_kl", direction]]
+    return found.mean().sort_values("latent_kl")
+
+
+def reference_at(rates: np.ndarray, values: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Return what is reached at other rates: log-linear between points; NaN beyond them.
+
+    A higher rate never counts against a loss: what it reached at a lower one, it still has.
+    """
+    order = np.argsort(rates)
+    best = np.minimum.accumulate(values[order])
+    found = np.interp(_log(at), _log(rates[order]), np.log(best), left=np.nan, right=np.nan)
+    return np.exp(found)
+
+
+def verdicts(rows: Rows) -> list[Verdict]:
+    """Compare each loss with softmax, in both directions, at equal epochs and at equal seconds."""
+    found = []
+    for budget in BUDGETS:
+        points = at_budget(rows, budget)
+        for direction in DIRECTIONS:
+            for loss in points["loss"].unique():
+                if loss != REFERENCE and REFERENCE in set(points["loss"]):
+                    found.append(_verdict(points, loss, direction, budget))
+    return found
+
+
+def _verdict(points: Rows, loss: str, direction: str, budget: str) -> Verdict:
+    ratios = []
+    for _, group in points.groupby("seed"):
+        told = group[group["latent_kl"] >= LEAST_RATE]
+        ours, theirs = told[told["loss"] == loss], group[group["loss"] == REFERENCE]
+        if len(theirs) < 2:
+            continue
+        rates, values = (theirs[name].to_numpy(float) for name in ("latent_kl", direction))
+        reference = reference_at(rates, values, ours["latent_kl"].to_numpy(float))
+        ratios.append(ours[direction].to_numpy(float) / reference)
+    every = np.concatenate(ratios) if ratios else np.array([])
+    every = every[np.isfinite(every)]
+    if not len(every):
+        return Verdict(loss, direction, budget, 0, 0, np.nan, np.nan, np.nan)
+    lower = int((every < 1).sum())
+    mean = float(np.exp(np.log(every).mean()))
+    return Verdict(
+        loss, direction, budget, lower, len(every), mean, float(every.min()), float(every.max())
+    )
+
+
+def matched_weights(points: Rows, weight: float) -> dict[str, float]:
+    """Return for each loss the weight whose latent KL is nearest to that of softmax at `weight`."""
+    means = points.groupby(["loss", "weight"])["latent_kl"].mean()
+    losses = list(dict.fromkeys(points["loss"]))
+    reference = REFERENCE if REFERENCE in losses else losses[0]
+    wanted = _log(means[reference, weight])
+    return {loss: float((_log(means[loss]) - wanted).abs().idxmin()) for loss in losses}
+
+
+def _log(rates: Any) -> Any:
+    """``log``, of rates that may have collapsed to zero."""
+    return np.log(np.maximum(rates, 1e-3))

@@ -1,0 +1,132 @@
+"""Output layers: what turns the scores of a decoder into a drawing, and the loss that goes with it.
+
+A new one is a class with a name and three methods, and a row in `LAYERS`.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from geosoftmax import (
+    Cost,
+    geometric_logistic_loss,
+    geometric_softmax,
+    potential_logistic_loss,
+    potential_softmax,
+    sinkhorn_potential,
+)
+
+__all__ = ["LAYERS", "Layer"]
+
+#: The gap to which training solves. Smaller ones were found to train equally well.
+TRAINING_TOL = 1e-3
+
+
+class Layer(Protocol):
+    """Scores and drawings have shape ``(batch, h, w)``."""
+
+    label: str
+    colour: str
+
+    def loss(self, scores: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
+        """Return one value for each drawing, as a sum over pixels would be divided by ``hw``."""
+        ...
+
+    def link(self, scores: Tensor, cost: Cost) -> Tensor:
+        """Return distributions."""
+        ...
+
+    def start(self, mean: Tensor, cost: Cost) -> Tensor:
+        """Return the scores that give the distribution `mean`, which is positive everywhere."""
+        ...
+
+
+class Softmax:
+    """``KL(α | softmax(f))``."""
+
+    label = "softmax, KL"
+    colour = "#1f77b4"
+
+    def loss(self, scores: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
+        """``Σ α log α - ⟨α, log softmax(f)⟩``."""
+        logs = F.log_softmax(scores.flatten(1), 1)
+        return F.kl_div(logs, alpha.flatten(1), reduction="none").sum(1)
+
+    def link(self, scores: Tensor, cost: Cost) -> Tensor:
+        """``softmax(f)``."""
+        return torch.softmax(scores.flatten(1), 1).reshape(scores.shape)
+
+    def start(self, mean: Tensor, cost: Cost) -> Tensor:
+        """``log α``."""
+        return torch.log(mean)
+
+
+class Geometric:
+    """The g-logistic loss of the paper."""
+
+    label = "g-softmax, g-logistic"
+    colour = "#d62728"
+
+    def loss(self, scores: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
+        """``ℓ(α, f)``, solved to `TRAINING_TOL`."""
+        return geometric_logistic_loss(scores, alpha, cost, reduction="none", tol=TRAINING_TOL)
+
+    def link(self, scores: Tensor, cost: Cost) -> Tensor:
+        """``∇Ω*(f)``, with all digits."""
+        return geometric_softmax(scores, cost)
+
+    def start(self, mean: Tensor, cost: Cost) -> Tensor:
+        """``∇Ω(α)``."""
+        return sinkhorn_potential(mean, cost)
+
+
+class Potential:
+    """The sibling without a solver: the loss is the Hausdorff divergence itself."""
+
+    label = "potential layer"
+    colour = "#8c1d18"
+
+    def loss(self, scores: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
+        """``D(α | β)``."""
+        return potential_logistic_loss(scores, alpha, cost, reduction="none")
+
+    def link(self, scores: Tensor, cost: Cost) -> Tensor:
+        """``β = v Kv / vᵀKv`` with ``v = exp(g/2)``."""
+        return potential_softmax(scores, cost)
+
+    def start(self, mean: Tensor, cost: Cost) -> Tensor:
+        """``2 log v`` with ``v Kv = α``: as ``∇Ω(α) = 2 log Kv``, it is ``2 log α - ∇Ω(α)``."""
+        return 2 * torch.log(mean) - sinkhorn_potential(mean, cost)
+
+
+class Sigmoid:
+    """Each pixel for itself: binary cross-entropy with the drawing's ink, from 0 to 1."""
+
+    label = "sigmoid, BCE"
+    colour = "#7f7f7f"
+
+    def loss(self, scores: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
+        """``Σ BCE / hw``: the ink is ``α / max α``."""
+        ink = alpha / alpha.amax((1, 2), keepdim=True)
+        return F.binary_cross_entropy_with_logits(scores, ink, reduction="none").mean((1, 2))
+
+    def link(self, scores: Tensor, cost: Cost) -> Tensor:
+        """Ink, rescaled to sum to 1; as logarithms, so that a faint drawing is one too."""
+        logs = F.logsigmoid(scores.flatten(1))
+        return torch.softmax(logs, 1).reshape(scores.shape)
+
+    def start(self, mean: Tensor, cost: Cost) -> Tensor:
+        """``logit`` of the ink of the mean drawing, at most a half."""
+        return torch.logit(mean / mean.max() / 2)
+
+
+LAYERS: dict[str, Layer] = {
+    "softmax": Softmax(),
+    "geometric": Geometric(),
+    "potential": Potential(),
+    "sigmoid": Sigmoid(),
+}

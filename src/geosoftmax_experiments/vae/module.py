@@ -1,0 +1,206 @@
+"""Training on Lightning.
+
+All that is random derives from (seed, epoch, step): the order of the drawings and the noise of the
+codes. So a run that continues from the end of an epoch does what it would have done. Drawings are
+bytes on the device; a batch is picked there by its numbers, and each process takes every n-th row
+of the one batch that they share.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from geosoftmax import Cost, GridCost
+from geosoftmax_experiments.data.drawings import Drawings, as_distributions
+from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.vae.layers import LAYERS
+from geosoftmax_experiments.vae.measures import Means, measure
+from geosoftmax_experiments.vae.models import VAE, Code
+from geosoftmax_experiments.vae.settings import RunSettings, derive_seed
+
+__all__ = ["DrawingVAE", "build_net", "drawing_cost"]
+
+#: Drawings beyond this many bytes stay in the memory of the host, or on its disk.
+ON_DEVICE = 4 << 30
+EVALUATION_BATCH = 500
+#: Where annealing starts, as a part of the scale of the cost.
+WIDE = 0.1
+
+
+def drawing_cost(settings: RunSettings) -> Cost:
+    """Return the cost between pixels that the output layer has."""
+    return GridCost(settings.shape, p=2) * settings.scale
+
+
+def build_net(settings: RunSettings, offset: Tensor | None = None) -> VAE:
+    """Return a network with its first weights: the same for the same seed, whatever the loss."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(settings.seed, "weights"))
+        return VAE(settings.architecture, settings.shape, settings.latent, offset)
+
+
+class DrawingVAE(pl.LightningModule):
+    """A variational auto-encoder with one of the output layers.
+
+    Parameters
+    ----------
+    settings : RunSettings
+    drawings : Drawings
+    """
+
+    def __init__(self, settings: RunSettings, drawings: Drawings) -> None:
+        super().__init__()
+        split = drawings.split()
+        self.settings = settings
+        self.layer = LAYERS[settings.loss]
+        self._train = drawings.tensor(split.train)
+        self._test = drawings.tensor(getattr(split, settings.on))
+        self._cost = self._cost_now = drawing_cost(settings)
+        self._measuring_cost = GridCost(settings.shape, p=2) * settings.measuring_scale
+        self.net = build_net(settings, self._offset())
+        if settings.compile:
+            self.net.compile()
+        self._generator = torch.Generator()
+        self._order: tuple[int, Tensor] | None = None
+        self._bad_step = torch.tensor(-1)
+        self._means = Means()
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch; drawings that do not fill a batch wait for another epoch."""
+        return len(self._train) // self.settings.batch
+
+    def _offset(self) -> Tensor | None:
+        if self.settings.start == "zero":
+            return None
+        mean = as_distributions(self._train).mean(0).double()
+        mean = 0.99 * mean + 0.01 / mean.numel()  # some ink everywhere
+        return self.layer.start(mean / mean.sum(), self._cost).float()
+
+    # -------------------------------------------------------------- Lightning's hooks
+
+    def setup(self, stage: str) -> None:
+        """See that the processes can share a batch."""
+        if self.settings.batch % self.trainer.world_size:
+            raise UserError(
+                f"{self.trainer.world_size} processes cannot share a batch of "
+                f"{self.settings.batch}.",
+                "Let --batch be a multiple of them.",
+            )
+
+    def cost_at(self, epoch: int) -> Cost:
+        """Return the cost of the output layer in an epoch: from wide to narrow, where asked for."""
+        epochs = self.settings.anneal * self.settings.epochs
+        if epoch >= epochs:
+            return self._cost
+        return self._cost * WIDE ** (1 - epoch / epochs)
+
+    def on_fit_start(self) -> None:
+        """Move the data to the device."""
+        if self._train.nbytes <= ON_DEVICE:
+            self._train = self._train.to(self.device)
+        self._test = self._test.to(self.device)
+        self._cost = self._cost.to(self.device)
+        self._measuring_cost = self._measuring_cost.to(self.device)
+        self._bad_step = self._bad_step.to(self.device)
+        self._generator = torch.Generator(self.device)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Adam."""
+        fused = self.device.type == "cuda"
+        return torch.optim.Adam(self.parameters(), self.settings.learning_rate, fused=fused)
+
+    def train_dataloader(self) -> Any:
+        """Numbers of steps: `training_step` picks the drawings."""
+        return range(self.steps)
+
+    def val_dataloader(self) -> Any:
+        """Numbers of batches."""
+        return range(math.ceil(len(self._test) / EVALUATION_BATCH))
+
+    def training_step(self, batch: int, batch_idx: int) -> Tensor:
+        """Return ``hw ℓ + weight · latent KL`` of a batch."""
+        alpha = self._batch(batch)
+        noise = self._noise(self.settings.batch, "train", self.current_epoch, batch)
+        scores, mean, log_variance = self.net(alpha, noise)
+        self._see_that_finite(scores)
+        reconstruction = self.layer.loss(scores, alpha, self._cost_now).mean()
+        rate = Code(mean, log_variance).rate().mean()
+        loss = math.prod(self.settings.shape) * reconstruction + self.settings.weight * rate
+        step = self.current_epoch * self.steps + batch
+        bad = ~torch.isfinite(loss.detach()) & (self._bad_step < 0)
+        self._bad_step = torch.where(bad, step, self._bad_step)
+        if self.trainer.loggers:
+            self.log_dict(
+                {"train/loss": loss.detach(), "train/latent_kl": rate.detach()}, prog_bar=True
+            )
+        return loss
+
+    def on_validation_epoch_start(self) -> None:
+        """Forget the measures before."""
+        self._means = Means()
+
+    def validation_step(self, batch: int, batch_idx: int) -> None:
+        """Measure reconstructions from sampled codes: those the latent KL is the rate of."""
+        rank, world = self.trainer.global_rank, self.trainer.world_size
+        images = self._test[batch * EVALUATION_BATCH : (batch + 1) * EVALUATION_BATCH]
+        noise = self._noise(len(images), "test", batch)
+        alpha = as_distributions(images[rank::world])
+        if not len(alpha):
+            return
+        scores, mean, log_variance = self.net(alpha, noise)
+        beta = self.layer.link(scores, self._cost_now)
+        values = measure(alpha, beta, self._measuring_cost)
+        values["latent_kl"] = Code(mean, log_variance).rate()
+        values["reconstruction"] = self.layer.loss(scores, alpha, self._cost_now)
+        self._means.add(values)
+
+    def measured(self) -> dict[str, float | None]:
+        """Return the means of the last measurement, over all processes."""
+        return self._means.reduce(self.device)
+
+    def check_finite(self) -> None:
+        """Stop where the loss was not finite; no checkpoint has been written since."""
+        if (step := int(self._bad_step)) >= 0:
+            self._not_finite("loss", step)
+
+    # -------------------------------------------------------------- batches
+
+    def _batch(self, step: int) -> Tensor:
+        if self._order is None or self._order[0] != self.current_epoch:
+            generator = torch.Generator().manual_seed(
+                derive_seed(self.settings.seed, "order", self.current_epoch)
+            )
+            order = torch.randperm(len(self._train), generator=generator)
+            self._order = (self.current_epoch, order.to(self._train.device))
+            self._cost_now = self.cost_at(self.current_epoch)
+        size = self.settings.batch
+        rows = self._order[1][step * size : (step + 1) * size]
+        rows = rows[self.trainer.global_rank :: self.trainer.world_size]
+        return as_distributions(self._train[rows].to(self.device, non_blocking=True))
+
+    def _noise(self, rows: int, *purpose: object) -> Tensor:
+        """Return this process's rows of the noise of a whole batch."""
+        self._generator.manual_seed(derive_seed(self.settings.seed, *purpose))
+        noise = torch.randn(
+            rows, self.settings.latent, generator=self._generator, device=self.device
+        )
+        return noise[self.trainer.global_rank :: self.trainer.world_size]
+
+    def _see_that_finite(self, scores: Tensor) -> None:
+        """Look at the scores where that costs nothing: on a GPU it would wait for them."""
+        if scores.device.type == "cpu" and not bool(torch.isfinite(scores).all()):
+            self._not_finite("output of the decoder", self.trainer.global_step)
+
+    def _not_finite(self, what: str, step: int) -> None:
+        raise UserError(
+            f"The {what} is not finite at step {step} (epoch {step // self.steps + 1}, "
+            f"{self.settings.loss}, weight {self.settings.weight:g}).",
+            "The last good checkpoint is kept. Take a smaller --learning-rate, or --precision "
+            "32-true.",
+        )

@@ -1,0 +1,224 @@
+"""The outputs of a comparison: numbers, figures, pictures, and a report in Markdown and HTML."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.table import Table
+
+from geosoftmax_experiments import files
+from geosoftmax_experiments.data.drawings import Drawings
+from geosoftmax_experiments.ordinal.report import as_markdown, html_page
+from geosoftmax_experiments.vae import figures, pictures
+from geosoftmax_experiments.vae.comparing import Comparison, Unit, provenance
+from geosoftmax_experiments.vae.frontier import (
+    LEAST_RATE,
+    REFERENCE,
+    Rows,
+    Verdict,
+    at_budget,
+    matched_weights,
+    verdicts,
+)
+from geosoftmax_experiments.vae.layers import LAYERS
+from geosoftmax_experiments.vae.measures import MEASURES
+
+__all__ = ["console_table", "write_report"]
+
+#: The weight of the paper.
+PAPER_WEIGHT = 1.0
+SHOWN = ("hausdorff", "hausdorff_reverse", "kl", "kl_finite", "latent_kl", "support", "entropy")
+COUNT = 10
+DIRECTION = {"hausdorff": "D(α‖β)", "hausdorff_reverse": "D(β‖α)"}
+
+
+def write_report(comparison: Comparison, drawings: Drawings) -> Path:
+    """Write everything into the comparison's folder; return the path of the HTML page."""
+    folder, rows = comparison.folder, comparison.rows()
+    weight = middle_weight(comparison)
+    part = comparison.common.on
+    found = verdicts(rows)
+    figures.save(figures.draw_curves(rows, weight, part), folder / "curves.png")
+    figures.save(figures.draw_frontier(rows, part), folder / "frontier.png")
+    matched = matched_weights(at_budget(rows, "epochs"), weight)
+    shown = _pictures(comparison, drawings, matched)
+    for name, lines in shown.items():
+        figures.save(pictures.draw_rows(lines), folder / f"{name}.png")
+    results = {
+        "settings": comparison.words(),
+        "drawings": _counts(drawings),
+        "on": provenance(),
+        "seconds_per_step": comparison.timing(),
+        "timed_on": json.loads((folder / "timing.json").read_text(encoding="utf8"))["on"],
+        "verdicts": [verdict._asdict() for verdict in found],
+        "pictures_at_weight": matched,
+        "rows": comparison.records(),
+    }
+    files.write_text(folder / "results.json", json.dumps(results, indent=1))
+    text = _markdown(comparison, drawings, rows, found, matched)
+    files.write_text(folder / "report.md", text)
+    page = folder / "report.html"
+    files.write_text(page, html_page(f"Drawings: {drawings.name}", text, folder))
+    return page
+
+
+def middle_weight(comparison: Comparison) -> float:
+    """Return the weight of the paper, or that of the sweep which is nearest."""
+    return min(comparison.weights, key=lambda weight: abs(weight - PAPER_WEIGHT))
+
+
+def console_table(comparison: Comparison) -> Table:
+    """Return the table of the last epoch."""
+    means = _means(comparison.rows())
+    title = f"{comparison.common.data}, {comparison.common.on}, epoch {comparison.common.epochs}"
+    result = Table("loss", "weight", title=title)
+    for name in ("hausdorff", "hausdorff_reverse", "latent_kl", "support"):
+        result.add_column(MEASURES[name], justify="right")
+    for (loss, weight), row in means.iterrows():
+        result.add_row(
+            LAYERS[loss].label,
+            f"{weight:g}",
+            f"{row['hausdorff']:.4f}",
+            f"{row['hausdorff_reverse']:.4f}",
+            f"{row['latent_kl']:.1f}",
+            f"{row['support']:.0f}",
+        )
+    return result
+
+
+# ------------------------------------------------------------------ the text
+
+
+def _markdown(
+    comparison: Comparison,
+    drawings: Drawings,
+    rows: Rows,
+    found: list[Verdict],
+    matched: dict[str, float],
+) -> str:
+    at = ", ".join(f"{LAYERS[loss].label} {weight:g}" for loss, weight in matched.items())
+    last = rows[rows["epoch"] == rows["epoch"].max()]
+    parts = [
+        f"# Drawings: {drawings.name}",
+        _what(comparison, drawings),
+        "## Who wins at equal rate",
+        "Divergence of each loss over that of softmax at the same latent KL (log-linear between "
+        "the rates of softmax, seed by seed; rates beyond those of softmax, and below "
+        f"{LEAST_RATE:g} nat, do not count).",
+        as_markdown(_verdict_table(found)),
+        "\n".join(_sentence(verdict) for verdict in found if verdict.budget == "epochs"),
+        "![Divergence against latent KL](frontier.png)",
+        "## Training",
+        "![Divergence during training](curves.png)",
+        as_markdown(_timing_table(comparison)),
+        "Seconds are steps times the seconds of a step: measured in training, data included, one "
+        "loss after the other in turns, with no other run of the comparison beside it.",
+        "## Reconstructions of test drawings, and samples from the prior",
+        f"Seed 0; weights of nearest latent KL: {at}. Codes of reconstructions are their means; "
+        "samples have the same codes for each loss.",
+        "![Reconstructions](reconstructions.png)",
+        "![Samples](samples.png)",
+        "## All weights",
+        f"Means over seeds at the last epoch, on the {comparison.common.on} drawings, from sampled "
+        f"codes. The drawings themselves use {last['true_support'].mean():.0f} pixels and have an "
+        f"entropy of {last['true_entropy'].mean():.2f}; a pixel is used from 1e-4 of the ink on.",
+        as_markdown(_all_table(rows)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _what(comparison: Comparison, drawings: Drawings) -> str:
+    common, where = comparison.common, provenance()
+    counts = _counts(drawings)
+    annealed = f" (annealed in {common.anneal:g} of the epochs)" if common.anneal else ""
+    return (
+        f"{counts['pictures']:,} drawings of {common.shape[0]}×{common.shape[1]} pixels "
+        f"({counts['blank']} blank ones dropped): {counts['train']:,} to train, "
+        f"{counts['validation']:,} to validate, {counts['test']:,} to test. Architecture "
+        f"{common.architecture}, latent size {common.latent}, {common.epochs} epochs, batch "
+        f"{common.batch}, Adam at {common.learning_rate:g}, precision {common.precision}, start "
+        f"{common.start}, cost {common.scale:g} times the squared distance{annealed}; weights "
+        f"{', '.join(f'{w:g}' for w in comparison.weights)}; "
+        f"{comparison.seeds} {'seed' if comparison.seeds == 1 else 'seeds'}. On {where['device']}, "
+        f"torch {where['versions']['torch']}, commit {where['commit']}."
+    )
+
+
+def _sentence(verdict: Verdict) -> str:
+    name, what = LAYERS[verdict.loss].label, DIRECTION[verdict.direction]
+    if not verdict.points:
+        return f"- {name}, {what}: no rate in common with softmax; sweep other weights."
+    share = f"{verdict.lower} of {verdict.points} rates"
+    if verdict.dominates:
+        return f"- {name}, {what}: **below softmax everywhere** ({share})."
+    if not verdict.lower:
+        return f"- {name}, {what}: above softmax everywhere ({share})."
+    return f"- {name}, {what}: below softmax at {share}."
+
+
+def _verdict_table(found: list[Verdict]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "loss": LAYERS[v.loss].label,
+            "divergence": DIRECTION[v.direction],
+            "equal": v.budget,
+            "lower at": f"{v.lower} of {v.points}",
+            "ratio": v.ratio,
+            "best": v.best,
+            "worst": v.worst,
+        }
+        for v in found
+    )
+
+
+def _timing_table(comparison: Comparison) -> pd.DataFrame:
+    timing = comparison.timing()
+    base = timing.get(REFERENCE)
+    return pd.DataFrame(
+        {
+            "loss": LAYERS[loss].label,
+            "ms a step": f"{1e3 * seconds:.2f}",
+            "÷ softmax": f"{seconds / base:.2f}" if base else "–",
+        }
+        for loss, seconds in timing.items()
+    )
+
+
+def _means(rows: Rows) -> Rows:
+    points = at_budget(rows, "epochs")
+    means = points.groupby(["loss", "weight"])[list(SHOWN)].mean()
+    order = [loss for loss in LAYERS if loss in set(points["loss"])]
+    return means.reindex(order, level="loss")
+
+
+def _all_table(rows: Rows) -> pd.DataFrame:
+    means = _means(rows).reset_index()
+    means["loss"] = [LAYERS[loss].label for loss in means["loss"]]
+    means["weight"] = [f"{weight:g}" for weight in means["weight"]]
+    for name, digits in (("latent_kl", 1), ("support", 0)):
+        means[name] = [f"{value:.{digits}f}" for value in means[name]]
+    return means.rename(columns=MEASURES)
+
+
+def _pictures(
+    comparison: Comparison, drawings: Drawings, weights: dict[str, float]
+) -> dict[str, dict[str, Any]]:
+    """Return reconstructions and samples of the first seed, a line for each loss."""
+    shown: dict[str, dict[str, Any]] = {"reconstructions": {}, "samples": {}}
+    for loss, weight in weights.items():
+        run = pictures.open_run(comparison.run_folder(Unit(loss, weight, 0)), drawings)
+        shown["reconstructions"] |= pictures.reconstructions(run, COUNT)
+        shown["samples"] |= pictures.samples(run, COUNT)
+    return shown
+
+
+def _counts(drawings: Drawings) -> dict[str, int]:
+    split = drawings.split()
+    return {
+        "pictures": len(drawings.images),
+        "blank": drawings.blank,
+        **{name: len(rows) for name, rows in split._asdict().items()},
+    }

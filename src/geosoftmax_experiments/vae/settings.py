@@ -1,0 +1,188 @@
+"""All that the weights of a run depend on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from geosoftmax_experiments.data.drawings import Drawings, load_drawings
+from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.vae.layers import LAYERS
+from geosoftmax_experiments.vae.models import ARCHITECTURES
+
+__all__ = ["OTHER", "PRESETS", "RunSettings", "derive_seed", "make_settings", "read_settings"]
+
+#: Raised when runs change their meaning: older folders are then refused.
+FORMAT = 1
+PARTS = ("test", "validation")
+STARTS = ("zero", "mean")
+
+
+class Preset(NamedTuple):
+    """What is taken for a set unless something else is asked for."""
+
+    epochs: int
+    batch: int
+    seeds: int = 3  # of a comparison
+    measurements: int = 40  # about so many
+    scale: float = 0.5  # of the squared distance between pixels: the paper's
+
+
+PRESETS = {
+    "digits": Preset(20, 128, seeds=1, measurements=10, scale=2.0),
+    "cats": Preset(400, 512),
+    "mnist": Preset(60, 512, measurements=12),
+    "drawings": Preset(100, 128),
+    "cat-strokes": Preset(20, 128),
+}
+OTHER = Preset(100, 128)  # one's own drawings
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """A run. `every` is how many epochs lie between measurements on the part `on` of the data.
+
+    The cost of the output layer is `scale` times the squared distance between pixels; measurements
+    have one that belongs to the data, so that runs of several scales can be compared. With `anneal`
+    the scale rises to its value from a tenth of it, in that share of the epochs.
+    """
+
+    data: str
+    digest: str
+    shape: tuple[int, int]
+    loss: str
+    weight: float
+    seed: int
+    epochs: int
+    batch: int
+    architecture: str
+    latent: int
+    learning_rate: float
+    precision: str
+    compile: bool
+    start: str
+    scale: float
+    every: int
+    on: str
+    anneal: float = 0.0
+    size: int | None = None
+    limit: int | None = None
+    invert: bool = False
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        if self.loss not in LAYERS:
+            raise UserError(f"There is no loss {self.loss!r}.", f"Take one of {', '.join(LAYERS)}.")
+        if self.on not in PARTS:
+            raise UserError(f"There is no part {self.on!r}.", f"Take {' or '.join(PARTS)}.")
+        if self.start not in STARTS:
+            raise UserError(f"There is no start {self.start!r}.", f"Take {' or '.join(STARTS)}.")
+        for name in ("weight", "learning_rate", "scale"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                flag = name.replace("_", "-")
+                raise UserError(f"--{flag} is {value}.", "Give a positive number.")
+        if not 0 <= self.anneal <= 1:
+            raise UserError(f"--anneal is {self.anneal}.", "Give a share of the epochs, 0 to 1.")
+        for name in ("epochs", "batch", "latent", "every"):
+            if getattr(self, name) < 1:
+                raise UserError(f"--{name} is {getattr(self, name)}.", "Give at least 1.")
+        if self.epochs % self.every:
+            raise UserError(
+                f"--every {self.every} does not divide --epochs {self.epochs}: the last epoch "
+                "would not be measured.",
+                f"Take --every {_spacing(self.epochs)}.",
+            )
+
+    @property
+    def measuring_scale(self) -> float:
+        """The scale of the cost that reconstructions are measured with."""
+        return PRESETS.get(self.data, OTHER).scale
+
+    def load(self) -> Drawings:
+        """Read the data again; others than those of the settings are refused."""
+        found = load_drawings(self.data, size=self.size, limit=self.limit, invert=self.invert)
+        if found.digest() != self.digest:
+            raise UserError(
+                f"The data {self.data!r} have changed since the run was made.",
+                "Give back the files it was made with, or train again.",
+            )
+        return found
+
+
+def make_settings(
+    drawings: Drawings,
+    *,
+    epochs: int | None = None,
+    batch: int | None = None,
+    architecture: str | None = None,
+    latent: int | None = None,
+    every: int | None = None,
+    scale: float | None = None,
+    **others: Any,
+) -> RunSettings:
+    """Return the settings of a run, with what is usual for the data where nothing was asked for."""
+    preset = PRESETS.get(drawings.name, OTHER)
+    architecture = architecture or ("dcgan" if drawings.shape == (64, 64) else "mlp")
+    if architecture not in ARCHITECTURES:
+        raise UserError(
+            f"There is no architecture {architecture!r}.",
+            f"Take one of {', '.join(ARCHITECTURES)}.",
+        )
+    count = preset.epochs if epochs is None else epochs
+    settings = RunSettings(
+        data=drawings.name,
+        digest=drawings.digest(),
+        shape=drawings.shape,
+        epochs=count,
+        batch=preset.batch if batch is None else batch,
+        architecture=architecture,
+        scale=preset.scale if scale is None else scale,
+        latent=ARCHITECTURES[architecture] if latent is None else latent,
+        every=_spacing(count, preset.measurements) if every is None else every,
+        **others,
+    )
+    train = len(drawings.split().train)
+    if train < settings.batch:
+        raise UserError(
+            f"{drawings.name} has {train} drawings to train on, fewer than a batch of "
+            f"{settings.batch}.",
+            "Take a smaller --batch.",
+        )
+    return settings
+
+
+def read_settings(path: Path) -> RunSettings:
+    """Read the settings of a run that `geosoftmax vae train` wrote."""
+    try:
+        words = json.loads(path.read_text(encoding="utf8"))
+        if words["format"] != FORMAT:
+            raise UserError(
+                f"{path} has format {words['format']}; this geosoftmax reads format {FORMAT}.",
+                "Use the geosoftmax that wrote it, or train again.",
+            )
+        known = {field.name for field in fields(RunSettings)}
+        words = {key: value for key, value in words.items() if key in known}
+        return RunSettings(**{**words, "shape": tuple(words["shape"])})
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(
+            f"{path.parent} is not a run: {path.name} is missing.",
+            "Give the folder that `geosoftmax vae train -o FOLDER` wrote.",
+        ) from None
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{path} is damaged.", "Train again, into another folder.") from None
+
+
+def derive_seed(*parts: object) -> int:
+    """Return a seed for one purpose: the same for the same words and numbers, always."""
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:7], "big")
+
+
+def _spacing(epochs: int, measurements: int = OTHER.measurements) -> int:
+    """Return how many epochs lie between measurements, the last of which is at the end."""
+    least = max(1, epochs // measurements)
+    return next((n for n in range(least, epochs + 1) if epochs % n == 0), 1)

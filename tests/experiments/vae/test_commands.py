@@ -1,0 +1,102 @@
+"""The command line: what it writes, and errors in a line with a hint."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from geosoftmax_experiments.cli import app
+
+FEW = ["--limit", 200, "--batch", 32, "--epochs", 2, "--accelerator", "cpu"]
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, ["vae", *map(str, arguments)])
+
+
+def test_train_reconstruct_sample(tmp_path):
+    run = tmp_path / "run"
+    result = call("train", *FEW, "-o", run, "--loss", "potential")
+    assert result.exit_code == 0, result.output
+    assert "160 drawings to train, 20 to validate, 20 to test" in result.output
+    assert "Hausdorff" in result.output
+    stamp = (run / "metrics.jsonl").stat().st_mtime_ns
+    assert call("train", *FEW, "-o", run, "--loss", "potential").exit_code == 0  # nothing to do
+    assert (run / "metrics.jsonl").stat().st_mtime_ns == stamp
+    for command in ("reconstruct", "sample"):
+        picture = tmp_path / f"{command}.png"
+        result = call(command, run, "-o", picture, "--count", 3)
+        assert result.exit_code == 0, result.output
+        with Image.open(picture) as image:
+            assert np.asarray(image.convert("L")).std() > 10
+
+
+def test_compare_writes_everything_and_continues(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEOSOFTMAX_COMMIT", "abc123")  # as a copy without its history says
+    options = [*FEW, "--losses", "softmax,potential", "--weights", "0.1,1", "--jobs", 1]
+    result = call("compare", *options, "-o", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "potential" in result.output
+    assert "report.html" in result.output.replace("\n", "")
+    for name in ("curves", "frontier", "reconstructions", "samples"):
+        with Image.open(tmp_path / f"{name}.png") as image:
+            assert np.asarray(image.convert("L")).std() > 10
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert len(results["rows"]) == 2 * 2 * 2
+    assert results["drawings"] == {
+        "pictures": 200, "blank": 0, "train": 160, "validation": 20, "test": 20
+    }  # fmt: skip
+    assert {"device", "versions"} <= results["on"].keys()
+    assert results["on"]["commit"] == "abc123"
+    assert results["seconds_per_step"].keys() == {"softmax", "potential"}
+    row = results["rows"][-1]
+    step = results["seconds_per_step"][row["loss"]]
+    assert row["seconds"] == pytest.approx(row["step"] * step)
+    text = (tmp_path / "report.md").read_text()
+    for words in ("Who wins at equal rate", "÷ softmax", "200 drawings of 8×8", "Samples"):
+        assert words in text
+    assert (tmp_path / "report.html").read_text().count("data:image/png;base64,") == 4
+    # A unit that is lost is done anew, alone; other settings are refused unless asked to forget.
+    units = {path: path.stat().st_mtime_ns for path in (tmp_path / "units").iterdir()}
+    assert len(units) == 4
+    lost = tmp_path / "units" / "potential.w1.s0.json"
+    lost.unlink()
+    again = call("compare", *options, "-o", tmp_path)
+    assert "3 of 4 runs are done already" in again.output
+    assert [p for p, stamp in units.items() if p.stat().st_mtime_ns != stamp] == [lost]
+    other = [*FEW, "--losses", "sigmoid", "--weights", "1", "--jobs", 1, "-o", tmp_path]
+    refused = call("compare", *other)
+    assert refused.exit_code == 1
+    assert "made with other settings: losses" in refused.output
+    assert call("compare", *other, "--fresh").exit_code == 0
+    assert [path.name for path in (tmp_path / "units").iterdir()] == ["sigmoid.w1.s0.json"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "-o", "x", "--data", "dogs"], "no data 'dogs'"),
+        (["train", "-o", "x", "--loss", "l2"], "no loss 'l2'"),
+        (["train", "-o", "x", "--architecture", "unet"], "no architecture 'unet'"),
+        (["train", "-o", "x", "--size", "28"], "have a size of their own"),
+        (["compare", "-o", "x", "--losses", "softmax,l2"], "no loss 'l2'"),
+        (["compare", "-o", "x", "--losses", ","], "--losses is empty"),
+        (["compare", "-o", "x", "--losses", "softmax,softmax"], "comes twice"),
+        (["compare", "-o", "x", "--weights", "a,1"], "'a,1' are no numbers"),
+        (["compare", "-o", "x", "--weights", "1,-1"], "--weight is -1.0"),
+        (["compare", "-o", "x", "--seeds", "0"], "--seeds is 0"),
+        (["compare", "-o", "x", "--jobs", "0"], "--jobs 0"),
+        (["reconstruct", "none", "-o", "x.png"], "none is not a run"),
+        (["sample", "none", "-o", "x.txt"], "no picture"),
+    ],
+)
+def test_errors_are_a_line_and_a_hint(arguments, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = call(*arguments)
+    assert result.exit_code == 1
+    assert words in result.stderr
+    assert result.stderr.count("\n") == 2
+    assert "Hint: " in result.stderr
+    assert not (tmp_path / "x").exists()
