@@ -6,7 +6,7 @@ import torch
 from geosoftmax.continuous import PowerCost, geometric_softmax, sinkhorn_potential
 from geosoftmax_experiments.superres.emitters import Settings, guess_background, localise
 from tests.continuous.examples import in_order, separated_spikes, unit_box
-from tests.experiments.superres.test_emitters import scene
+from tests.experiments.superres.test_emitters import PSF, scene
 
 pytestmark = [
     pytest.mark.gpu,
@@ -28,7 +28,7 @@ def test_spikes(dim):
 
 def test_emitters():
     _, frames = scene()
-    settings = Settings(sigma=1.1, threshold=500.0, rounds=6, steps=12)
-    here = localise(frames, guess_background(frames), settings)
-    there = localise(frames.cuda(), guess_background(frames.cuda()), settings)
+    settings = Settings(psf=PSF, threshold=500.0, polish_steps=20)
+    here, _ = localise(frames, guess_background(frames), settings)
+    there, _ = localise(frames.cuda(), guess_background(frames.cuda()), settings)
     torch.testing.assert_close(there.points.cpu(), here.points, rtol=0, atol=1e-6)

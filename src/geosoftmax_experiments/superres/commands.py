@@ -17,9 +17,12 @@ from geosoftmax_experiments.ordinal.commands import plain_errors
 
 __all__ = ["localize", "localize_eval"]
 
+#: The finer grid of the check finds a little more than the search grid, on which a solve stops.
+LATE = 1.25
+
 
 def localize(
-    stack: Annotated[Path, typer.Argument(help="TIFF stack of grey frames.")],
+    stack: Annotated[Path, typer.Argument(help="Stack of grey frames, TIFF or .npy.")],
     psf: Annotated[
         str, typer.Option(help="Standard deviation of the point-spread function, as in 110nm.")
     ],
@@ -28,6 +31,13 @@ def localize(
     image: Annotated[
         Path | None, typer.Option(help="Super-resolved picture to write (PNG or TIFF).")
     ] = None,
+    sampled: Annotated[
+        bool,
+        typer.Option(
+            "--sampled/--integrated",
+            help="Pixels sample the point-spread function, or integrate it as cameras do.",
+        ),
+    ] = False,
     background: Annotated[
         str, typer.Option(help="Counts of a pixel without emitters, to start from, or auto.")
     ] = "auto",
@@ -47,13 +57,16 @@ def localize(
     stopped is continued by the same command.
     """
     with plain_errors():
+        import numpy as np
         import torch
 
         from geosoftmax_experiments.superres import picture
         from geosoftmax_experiments.superres.localisation import choose_settings, find_emitters
         from geosoftmax_experiments.superres.parts import Parts
+        from geosoftmax_experiments.superres.psf import Psf
         from geosoftmax_experiments.superres.rivals import METHODS
         from geosoftmax_experiments.superres.stacks import (
+            COLUMNS,
             read_length,
             read_stack,
             write_positions,
@@ -63,7 +76,7 @@ def localize(
         if image is not None:
             picture.check_name(image)
         side = read_length("--pixel", pixel)
-        sigma = read_length("--psf", psf) / side
+        spread = Psf(read_length("--psf", psf) / side, sampled)
         level = _number("--background", background)
         least = _number("--threshold", threshold, positive=True)
         if not (gain > 0 and math.isfinite(gain) and math.isfinite(base)):
@@ -75,14 +88,14 @@ def localize(
         frames, saturated = read_stack(stack)
         if saturated:
             console.print(f"{saturated} frames hold saturated pixels: emitters there seem weaker.")
-        settings = choose_settings(frames, sigma, least, base, gain)
+        settings = choose_settings(frames, spread, least, base, gain)
         choices = {"method": method, "pixel": side, "background": level, "device": device}
         parts = Parts(output, stack, {**choices, **dataclasses.asdict(settings)})
         begin = time.perf_counter()
         try:
             with Progress(console=console, transient=True) as progress:
                 task = progress.add_task("frames", total=len(frames))
-                table = find_emitters(
+                rows = find_emitters(
                     frames,
                     settings,
                     **choices,
@@ -94,12 +107,19 @@ def localize(
             typer.echo("Hint: the same command continues.", err=True)
             raise typer.Exit(130) from None
         rate = len(frames) / (time.perf_counter() - begin)
-        write_positions(output, table)
+        write_positions(output, rows)
         if image is not None:
-            picture.save(image, picture.render(table, frames.shape[1:], side), frames)
+            picture.save(image, picture.render(rows, frames.shape[1:], side), frames)
         parts.remove()
+        late = np.unique(rows[rows[:, -1] * gain > LATE * settings.seek * settings.threshold, 1])
+        if len(late):
+            console.print(
+                f"{len(late)} frames have more uncovered light than was asked for: the column "
+                f"'{COLUMNS[-1]}' tells how much.",
+                soft_wrap=True,
+            )
         console.print(
-            f"{len(table)} emitters in {len(frames)} frames, {rate:.2f} frames a second; "
+            f"{len(rows)} emitters in {len(frames)} frames, {rate:.2f} frames a second; "
             f"threshold {settings.threshold:.0f} counts. Saved to {output}",
             soft_wrap=True,
         )

@@ -5,9 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import pandas as pd
-from scipy.optimize import linear_sum_assignment
-from scipy.spatial.distance import cdist
 
 __all__ = ["Agreement", "compare", "within"]
 
@@ -46,14 +43,18 @@ def _share(part: int, whole: int) -> float:
     return part / whole if whole else 1.0
 
 
-def compare(found: pd.DataFrame, truth: pd.DataFrame, tolerance: float) -> Agreement:
-    """Match the positions of each frame: as many pairs as possible, then the closest."""
+def compare(found: np.ndarray, truth: np.ndarray, tolerance: float) -> Agreement:
+    """Match the positions of each frame: as many pairs as possible, then the closest.
+
+    Positions are rows of frame, x and y in nm.
+    """
+    from scipy.optimize import linear_sum_assignment
+
     matched = spurious = missed = 0
     squares = 0.0
-    for frame in np.union1d(found["frame"], truth["frame"]):
-        ours = found.loc[found["frame"] == frame, ["x [nm]", "y [nm]"]].to_numpy(float)
-        true = truth.loc[truth["frame"] == frame, ["x [nm]", "y [nm]"]].to_numpy(float)
-        distance = cdist(ours, true)
+    for frame in np.union1d(found[:, 0], truth[:, 0]):
+        ours, true = (table[table[:, 0] == frame, 1:] for table in (found, truth))
+        distance = np.linalg.norm(ours[:, None] - true[None], axis=-1)
         # Beyond the tolerance a pair costs more than all pairs within it together.
         far = distance > tolerance
         price = np.where(far, (len(ours) + 1) * tolerance**2 + 1, distance**2)
@@ -66,6 +67,6 @@ def compare(found: pd.DataFrame, truth: pd.DataFrame, tolerance: float) -> Agree
     return Agreement(matched, spurious, missed, squares)
 
 
-def within(table: pd.DataFrame, first: int, last: int) -> pd.DataFrame:
+def within(table: np.ndarray, first: int, last: int) -> np.ndarray:
     """Return the positions of some frames, both ends included."""
-    return pd.DataFrame(table[table["frame"].between(first, last)])
+    return table[(table[:, 0] >= first) & (table[:, 0] <= last)]

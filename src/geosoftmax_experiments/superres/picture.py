@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
-from scipy.ndimage import gaussian_filter
 
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.files import write
@@ -25,11 +23,16 @@ def check_name(path: Path) -> None:
         raise UserError(f"{path} is no picture.", "Let it end in .png, .tif or .tiff.")
 
 
-def render(table: pd.DataFrame, shape: tuple[int, int], pixel: float) -> np.ndarray:
-    """Return the emitters of all frames, each counting once, `FINER` times as fine."""
+def render(rows: np.ndarray, shape: tuple[int, int], pixel: float) -> np.ndarray:
+    """Return the emitters of all frames, each counting once, `FINER` times as fine.
+
+    `rows` have ThunderSTORM's columns.
+    """
+    from scipy.ndimage import gaussian_filter
+
     height, width = shape
     edges = [np.arange(side * FINER + 1) * pixel / FINER for side in (height, width)]
-    image, _, _ = np.histogram2d(table["y [nm]"], table["x [nm]"], bins=edges)
+    image, _, _ = np.histogram2d(rows[:, 3], rows[:, 2], bins=edges)
     return gaussian_filter(image, BLUR).astype(np.float32)
 
 

@@ -7,17 +7,16 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.files import write
 
 __all__ = ["COLUMNS", "read_length", "read_positions", "read_stack", "write_positions"]
 
-#: ThunderSTORM's columns.
+#: ThunderSTORM's columns, and how strong an emitter the fit of the frame leaves out at most.
 COLUMNS = (
     "id", "frame", "x [nm]", "y [nm]", "sigma [nm]", "intensity [photon]", "offset [photon]",
-    "bkgstd [photon]",
+    "bkgstd [photon]", "uncovered [photon]",
 )  # fmt: skip
 
 _NANOMETRES = {"nm": 1.0, "um": 1e3, "µm": 1e3, "μm": 1e3}
@@ -41,21 +40,7 @@ def read_length(name: str, text: str) -> float:
 
 def read_stack(path: Path) -> tuple[np.ndarray, int]:
     """Return frames ``(frames, height, width)`` in float64, and how many hold saturated pixels."""
-    import tifffile
-
-    try:
-        with tifffile.TiffFile(path) as file:
-            pages = len(file.pages)
-            stack = file.asarray()
-    except FileNotFoundError:
-        raise UserError(f"There is no file {path}.", "Check the path.") from None
-    except IsADirectoryError:
-        raise UserError(f"{path} is a folder.", "Name one TIFF file.") from None
-    except (tifffile.TiffFileError, ValueError, OSError, IndexError, KeyError) as error:
-        raise UserError(
-            f"{path} could not be read as a TIFF stack: {error}.",
-            "Save it as an uncompressed TIFF again; it may be cut off, or another format.",
-        ) from None
+    stack, pages = _read_array(path) if path.suffix == ".npy" else _read_tiff(path)
     if stack.ndim == 2:
         stack = stack[None]
     if stack.ndim != 3 or (stack.shape[-1] in (3, 4) and pages == 1):
@@ -79,8 +64,42 @@ def read_stack(path: Path) -> tuple[np.ndarray, int]:
     return frames, saturated
 
 
-def write_positions(path: Path, table: pd.DataFrame) -> None:
-    """Write a table in ThunderSTORM's columns, whole or not at all."""
+def _read_tiff(path: Path) -> tuple[np.ndarray, int]:
+    """Return what the file holds, and its number of pages."""
+    import tifffile
+
+    try:
+        with tifffile.TiffFile(path) as file:
+            return file.asarray(), len(file.pages)
+    except FileNotFoundError:
+        raise UserError(f"There is no file {path}.", "Check the path.") from None
+    except IsADirectoryError:
+        raise UserError(f"{path} is a folder.", "Name one TIFF file.") from None
+    except (tifffile.TiffFileError, ValueError, OSError, IndexError, KeyError) as error:
+        raise UserError(
+            f"{path} could not be read as a TIFF stack: {error}.",
+            "Save it as an uncompressed TIFF again; it may be cut off, or another format.",
+        ) from None
+
+
+def _read_array(path: Path) -> tuple[np.ndarray, int]:
+    try:
+        stack = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise UserError(f"There is no file {path}.", "Check the path.") from None
+    except (ValueError, OSError, EOFError) as error:
+        raise UserError(
+            f"{path} could not be read as a NumPy array: {error}.", "Save it with numpy.save."
+        ) from None
+    return stack, len(stack) if stack.ndim else 0
+
+
+def write_positions(path: Path, rows: np.ndarray) -> None:
+    """Write rows in ThunderSTORM's columns, whole or not at all."""
+    import pandas as pd
+
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    table = table.astype({"id": int, "frame": int})
     write(
         path,
         lambda partial: table.to_csv(
@@ -89,8 +108,10 @@ def write_positions(path: Path, table: pd.DataFrame) -> None:
     )
 
 
-def read_positions(path: Path) -> pd.DataFrame:
-    """Return frame, x and y of a table of positions."""
+def read_positions(path: Path) -> np.ndarray:
+    """Return rows of frame, x and y of a table of positions."""
+    import pandas as pd
+
     try:
         table = pd.read_csv(path)
     except FileNotFoundError:
@@ -103,10 +124,10 @@ def read_positions(path: Path) -> pd.DataFrame:
             f"{path} has no column {', '.join(map(repr, missing))}.",
             "Positions have ThunderSTORM's columns: frame, x [nm], y [nm].",
         )
-    columns = {name: pd.to_numeric(table[name], errors="coerce") for name in COLUMNS[1:4]}
-    values = np.stack([np.asarray(column, dtype=float) for column in columns.values()], -1)
+    columns = [pd.to_numeric(table[name], errors="coerce") for name in COLUMNS[1:4]]
+    values = np.stack([np.asarray(column, dtype=float) for column in columns], -1)
     broken = ~np.isfinite(values).all(-1)
     if broken.any():
         line = int(broken.argmax()) + 2
         raise UserError(f"Line {line} of {path} misses a number.", "Complete it, or remove it.")
-    return pd.DataFrame(columns)
+    return values
