@@ -51,18 +51,18 @@ def find_emitters(
     pixel: float,
     background: float | None,
     device: str,
-    parts: Parts,
-    advance: Callable[[int], object],
+    parts: Parts | None = None,
+    advance: Callable[[int], object] = lambda done: None,
 ) -> np.ndarray:
     """Return rows of ThunderSTORM's columns: lengths in nm, intensities in photons, frames from 1.
 
     `background` in counts is where the fit of each frame's background starts; by default a low
-    percentile of the frame. Batches that `parts` holds are not done again.
+    percentile of the frame. `parts` keeps finished batches: those it holds are not done again.
     """
     every = []
     for start in range(0, len(frames), BATCH[device]):
         batch = frames[start : start + BATCH[device]]
-        rows = parts.get(start)
+        rows = parts.get(start) if parts else None
         if rows is None:
             rows = _rows(
                 torch.from_numpy(batch).to(device, torch.float32),
@@ -72,7 +72,8 @@ def find_emitters(
                 background,
             )
             rows[:, 1] += start
-            parts.put(start, rows)
+            if parts:
+                parts.put(start, rows)
         every.append(rows)
         advance(len(batch))
     table = np.concatenate(every)

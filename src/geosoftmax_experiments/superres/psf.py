@@ -56,7 +56,8 @@ class Psf:
         return down, across
 
     def _density(self, z: Tensor) -> Tensor:
-        return torch.exp(-z.square() / 2) / (self.sigma * math.sqrt(2 * math.pi))
+        # Far away it would be a denormal number, which processors take very long to multiply.
+        return torch.exp(-(z.square() / 2).clamp_max(40)) / (self.sigma * math.sqrt(2 * math.pi))
 
 
 def grid_points(count: int, finer: int, like: Tensor) -> Tensor:
