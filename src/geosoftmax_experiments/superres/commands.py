@@ -44,6 +44,15 @@ def localize(
     threshold: Annotated[
         str, typer.Option(help="Least counts of an emitter, or auto: a fifth of a typical peak.")
     ] = "auto",
+    alike: Annotated[
+        bool | None,
+        typer.Option(
+            "--alike/--any",
+            help="Emitters are about equally bright, or may have any counts. By default what the "
+            "frames show.",
+            show_default=False,
+        ),
+    ] = None,
     gain: Annotated[float, typer.Option(help="Counts for each photon.")] = 1.0,
     base: Annotated[float, typer.Option(help="Counts of a pixel without light.")] = 0.0,
     method: Annotated[
@@ -88,8 +97,22 @@ def localize(
         frames, saturated = read_stack(stack)
         if saturated:
             console.print(f"{saturated} frames hold saturated pixels: emitters there seem weaker.")
-        settings = choose_settings(frames, spread, least, base, gain)
+        if alike and method != "sliding":
+            raise UserError(f"--method {method} does not use --alike.", "Leave it out.")
+        settings = choose_settings(
+            frames,
+            spread,
+            threshold=least,
+            base=base,
+            background=level,
+            alike=alike if method == "sliding" else False,
+            device=device,
+        )
+        if settings.brightness:
+            known = settings.brightness
+            console.print(f"Emitters are alike: {known.mean:.0f} ± {known.spread:.0f} counts.")
         choices = {"method": method, "pixel": side, "background": level, "device": device}
+        choices["gain"] = gain
         parts = Parts(output, stack, {**choices, **dataclasses.asdict(settings)})
         begin = time.perf_counter()
         try:

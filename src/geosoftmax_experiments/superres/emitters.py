@@ -22,6 +22,7 @@ import math
 import torch
 from torch import Tensor
 
+from geosoftmax_experiments.superres.brightness import Brightness, Pull, split
 from geosoftmax_experiments.superres.gridded import (
     FINER,
     counts_of_one,
@@ -58,9 +59,9 @@ class Settings:
     threshold : float
         Emitters with fewer counts are dropped at the end.
     base : float
-        What a pixel counts without light; the variance of the noise grows from there.
-    gain : float
-        Counts for each photon: the variance of a pixel is ``gain · (counts - base)``.
+        What a pixel counts without light; the variance of its noise is proportional to the rest.
+    brightness : Brightness, optional
+        What is known about the counts of emitters, if they are alike.
     seek : float
         Emitters are added where the violation of ``h ≥ b`` is that of an emitter of more than this
         share of the threshold.
@@ -84,7 +85,7 @@ class Settings:
     psf: Psf
     threshold: float
     base: float = 0.0
-    gain: float = 1.0
+    brightness: Brightness | None = None
     seek: float = 0.1
     keep: float = 0.1
     penalty: float = 0.02
@@ -184,21 +185,32 @@ def _extended(frames: Tensor, state: Emitters, settings: Settings) -> Emitters:
 
 def _told_apart(frames: Tensor, state: Emitters, settings: Settings) -> Emitters:
     """Merge and drop what noise explains; slide the rest, pixels weighted by their variance."""
+    brightness, psf = settings.brightness, settings.psf
     for _ in range(settings.polish):
-        state = prune(merge(state, _unresolved(state, settings)), settings.threshold)
-        variance = (model(state, frames, settings.psf) - settings.base).clamp_min(1.0)
-        weights = variance.amin((1, 2), keepdim=True) / variance
+        light = (model(state, frames, psf) - settings.base).clamp_min(1.0)
+        darkest = light.amin((1, 2), keepdim=True)
+        weights = darkest / light
+        residual = frames - model(state, frames, psf)
+        noise = (residual.square() * weights).mean((1, 2))  # the variance of the darkest pixel
+        if brightness is not None:
+            state = split(frames, residual * weights, state, psf, brightness)
+        grain = noise / darkest[:, 0, 0]
+        state = prune(merge(state, _unresolved(state, grain, settings)), settings.threshold)
+        pull = None
+        if brightness is not None:
+            pull = Pull(brightness.mean, noise[:, None] / brightness.spread**2)
         state = slide(
-            frames, state, settings.psf, 0.0, steps=settings.polish_steps, weights=weights
+            frames, state, psf, 0.0, steps=settings.polish_steps, weights=weights, pull=pull
         )
     return prune(state, settings.threshold)
 
 
-def _unresolved(state: Emitters, settings: Settings) -> Tensor:
+def _unresolved(state: Emitters, grain: Tensor, settings: Settings) -> Tensor:
     """Return which neighbours might as well be one emitter, ``(frames, n, n)``.
 
     To second order in their distance ``d``, the frame changes by ``m d²/2 φ''`` if both move to
-    their centre, where ``1/m`` is the sum of their inverse counts.
+    their centre, where ``1/m`` is the sum of their inverse counts. `grain` is the variance of the
+    noise for each count of light.
     """
     sigma = settings.psf.sigma
     distance = distances(state)
@@ -208,5 +220,7 @@ def _unresolved(state: Emitters, settings: Settings) -> Tensor:
     light = light + (state.background - settings.base).clamp_min(0)[:, None, None]
     change = (one * other / both * distance.square() / 2).square()
     bend = 0.75 * settings.psf.energy / sigma**4  # the energy of φ''
-    seen = change * bend / (settings.gain * light.clamp_min(1.0))
+    seen = change * bend / (grain[:, None, None] * light).clamp_min(1.0)
+    if settings.brightness is not None:
+        seen = seen + settings.brightness.surprise_of_one(one, other)
     return (seen < settings.resolved**2) & (distance < 2 * sigma)

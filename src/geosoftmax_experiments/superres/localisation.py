@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -9,10 +10,12 @@ import torch
 from torch import Tensor
 
 from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.superres.brightness import ENOUGH, learn
 from geosoftmax_experiments.superres.emitters import (
     Settings,
     guess_background,
     guess_threshold,
+    localise,
 )
 from geosoftmax_experiments.superres.measures import model
 from geosoftmax_experiments.superres.parts import Parts
@@ -23,12 +26,25 @@ __all__ = ["BATCH", "choose_settings", "find_emitters"]
 
 #: Frames that move together: what fits the cache of a core, or fills a GPU.
 BATCH = {"cpu": 8, "cuda": 512}
+#: Frames from which the brightness of emitters is learnt, spread over the stack.
+PILOT = 16
 
 
 def choose_settings(
-    frames: np.ndarray, psf: Psf, threshold: float | None, base: float, gain: float
+    frames: np.ndarray,
+    psf: Psf,
+    *,
+    threshold: float | None = None,
+    base: float = 0.0,
+    background: float | None = None,
+    alike: bool | None = None,
+    device: str = "cpu",
 ) -> Settings:
-    """Check that the point-spread function fits the frames, and set what was left open."""
+    """Check that the point-spread function fits the frames, and set what was left open.
+
+    `threshold` is guessed by default. Whether emitters are `alike` is by default what some frames
+    show; their brightness is learnt from those.
+    """
     side, sigma = min(frames.shape[1:]), psf.sigma
     if not 0.3 <= sigma <= side / 6:
         raise UserError(
@@ -40,7 +56,20 @@ def choose_settings(
     if threshold is None:
         every = torch.from_numpy(frames)
         threshold = guess_threshold(every, guess_background(every), psf)
-    return Settings(psf=psf, threshold=threshold, base=base, gain=gain)
+    settings = Settings(psf=psf, threshold=threshold, base=base)
+    if alike is False:
+        return settings
+    chosen = np.unique(np.linspace(0, len(frames) - 1, PILOT).round().astype(int))
+    pilot = _on_device(frames[chosen], device)
+    brightness = learn(localise(pilot, _level(pilot, background), settings)[0], psf)
+    if alike and brightness is None:
+        raise UserError(
+            f"--alike needs {ENOUGH} emitters that stand alone, in {len(chosen)} frames.",
+            "Leave it out: emitters are too few, or too crowded, to learn how bright they are.",
+        )
+    if alike is None and not (brightness and brightness.alike):
+        return settings
+    return dataclasses.replace(settings, brightness=brightness)
 
 
 def find_emitters(
@@ -49,29 +78,40 @@ def find_emitters(
     *,
     method: str,
     pixel: float,
-    background: float | None,
-    device: str,
+    gain: float = 1.0,
+    background: float | None = None,
+    device: str = "cpu",
     parts: Parts | None = None,
     advance: Callable[[int], object] = lambda done: None,
 ) -> np.ndarray:
     """Return rows of ThunderSTORM's columns: lengths in nm, intensities in photons, frames from 1.
 
-    `background` in counts is where the fit of each frame's background starts; by default a low
-    percentile of the frame. `parts` keeps finished batches: those it holds are not done again.
+    A photon makes `gain` counts. `background` in counts is where the fit of each frame's background
+    starts; by default a low percentile of the frame. `parts` keeps finished batches: those it holds
+    are not done again.
     """
     every = []
     for start in range(0, len(frames), BATCH[device]):
         batch = frames[start : start + BATCH[device]]
         rows = parts.get(start) if parts else None
         if rows is None:
-            rows = _rows(
-                torch.from_numpy(batch).to(device, torch.float32),
-                settings,
-                method,
-                pixel,
-                background,
-            )
-            rows[:, 1] += start
+            light = _on_device(batch, device)
+            found, uncovered = METHODS[method](light, _level(light, background), settings)
+            spread = (light - model(found, light, settings.psf)).flatten(1).std(-1)
+            row, column = (found.counts > 0).nonzero(as_tuple=True)
+            x, y = found.points[row, column].T
+            columns = [
+                torch.zeros_like(x),  # the id
+                (start + row + 1).to(x.dtype),
+                x * pixel,
+                y * pixel,
+                torch.full_like(x, settings.psf.sigma * pixel),
+                found.counts[row, column] / gain,
+                (found.background[row] - settings.base) / gain,
+                spread[row] / gain,
+                uncovered[row] / gain,
+            ]
+            rows = torch.stack(columns, -1).cpu().numpy().astype(np.float64)
             if parts:
                 parts.put(start, rows)
         every.append(rows)
@@ -82,26 +122,10 @@ def find_emitters(
     return table
 
 
-def _rows(
-    batch: Tensor, settings: Settings, method: str, pixel: float, background: float | None
-) -> np.ndarray:
-    """Return the columns of the emitters of some frames, the first of which is number 1."""
-    level = guess_background(batch)
-    if background is not None:
-        level = torch.full_like(level, background)
-    state, uncovered = METHODS[method](batch, level, settings)
-    spread = (batch - model(state, batch, settings.psf)).flatten(1).std(-1)
-    row, column = (state.counts > 0).nonzero(as_tuple=True)
-    x, y = state.points[row, column].T
-    columns = [
-        torch.zeros_like(x),
-        (row + 1).to(x.dtype),
-        x * pixel,
-        y * pixel,
-        torch.full_like(x, settings.psf.sigma * pixel),
-        state.counts[row, column] / settings.gain,
-        (state.background[row] - settings.base) / settings.gain,
-        spread[row] / settings.gain,
-        uncovered[row] / settings.gain,
-    ]
-    return torch.stack(columns, -1).cpu().numpy().astype(np.float64)
+def _on_device(frames: np.ndarray, device: str) -> Tensor:
+    return torch.from_numpy(frames).to(device, torch.float32)
+
+
+def _level(frames: Tensor, background: float | None) -> Tensor:
+    level = guess_background(frames)
+    return level if background is None else torch.full_like(level, background)

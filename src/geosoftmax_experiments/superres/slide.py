@@ -1,6 +1,7 @@
 r"""Sliding: positions, counts and background of all frames move together, downhill.
 
-The loss of a frame is ``½ Σ_pixels w (frame - model)² + λ Σ_j a_j``. With displacements measured as
+The loss of a frame is ``½ Σ_pixels w (frame - model)² + λ Σ_j a_j``, and perhaps a term that draws
+counts to their mean. With displacements measured as
 ``a_j x_j``, column ``j`` of the Jacobian is ``φ(· - x_j)`` or a derivative of it: a product of a
 profile down and one across, so that ``J v`` and ``Jᵀ image`` are products of small matrices, with
 weights or without. Levenberg–Marquardt steps are solved by a few conjugate-gradient iterations:
@@ -12,6 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from geosoftmax_experiments.superres.brightness import Pull
 from geosoftmax_experiments.superres.measures import Emitters
 from geosoftmax_experiments.superres.psf import Psf
 
@@ -38,11 +40,15 @@ def slide(
     *,
     steps: int,
     weights: Tensor | None = None,
+    pull: Pull | None = None,
 ) -> Emitters:
-    """Return emitters that explain the frames better; `weights` are those of the pixels."""
+    """Return emitters that explain the frames better.
+
+    `weights` are those of the pixels; `pull` draws counts to their mean.
+    """
     corner = frames.new_tensor([frames.shape[2], frames.shape[1]])
     damping = torch.full_like(state.background, DAMPING)[:, None]
-    now = _View(frames, state, psf, penalty, weights)
+    now = _View(frames, state, psf, penalty, weights, pull)
     for _ in range(steps):
         counts, x, y, background = now.step(damping).split([*[state.counts.shape[1]] * 3, 1], -1)
         alive = state.counts > 0
@@ -53,7 +59,7 @@ def slide(
             torch.where(alive, torch.maximum(state.counts + counts, KEPT * state.counts), 0.0),
             state.background + background[:, 0],
         )
-        there = _View(frames, trial, psf, penalty, weights)
+        there = _View(frames, trial, psf, penalty, weights, pull)
         better = there.loss < now.loss
         state = Emitters(
             torch.where(better[:, None, None], trial.points, state.points),
@@ -74,9 +80,10 @@ class _View:
         state: Emitters,
         psf: Psf,
         penalty: float,
-        weights: Tensor | None,
+        weights: Tensor | None = None,
+        pull: Pull | None = None,
     ) -> None:
-        self.penalty, self.weights, self.n = penalty, weights, state.counts.shape[1]
+        self.weights, self.n = weights, state.counts.shape[1]
         self.free = (state.counts > 0).to(frames.dtype)
         across, across_slope = psf.profiles(state.points[..., 0], frames.shape[2])
         down, down_slope = psf.profiles(state.points[..., 1], frames.shape[1])
@@ -88,10 +95,20 @@ class _View:
         self.residual = self._weighted(residual)
         self.loss = (residual * self.residual).sum((1, 2), dtype=torch.float64) / 2
         self.loss = self.loss + penalty * state.counts.sum(-1, dtype=torch.float64)
+        self.price = penalty * self.free  # of a count more
+        self.stiffness = None if pull is None else pull.weight * self.free
+        if self.stiffness is not None and pull is not None:
+            excess = state.counts - pull.mean
+            self.price = self.price + self.stiffness * excess
+            energy = self.stiffness * excess.square()
+            self.loss = self.loss + energy.sum(-1, dtype=torch.float64) / 2
 
     def replaced(self, other: _View, where: Tensor) -> _View:
         """Return this view, but `other` in the frames that `where` marks."""
-        for name in ("free", "across", "across_slope", "down", "residual", "loss"):
+        names = ["free", "across", "across_slope", "down", "residual", "loss", "price"]
+        if self.stiffness is not None:
+            names.append("stiffness")
+        for name in names:
             mine, theirs = getattr(self, name), getattr(other, name)
             mask = where.reshape(-1, *[1] * (mine.dim() - 1))
             setattr(other, name, torch.where(mask, theirs, mine))
@@ -99,13 +116,14 @@ class _View:
 
     def step(self, damping: Tensor) -> Tensor:
         """Solve ``(JᵀWJ + damping · diagonal) step = -slope`` approximately."""
-        pull = self.backward(self.residual)
-        pull[:, : self.n] -= self.penalty * self.free
+        rest = self.backward(self.residual)
+        rest[:, : self.n] -= self.price
         diagonal = self._diagonal()
         extra = damping * diagonal
+        if self.stiffness is not None:
+            extra[:, : self.n] += self.stiffness
         scale = diagonal + extra
-        step = torch.zeros_like(pull)
-        rest = pull
+        step = torch.zeros_like(rest)
         direction = scaled = rest / scale
         size = (rest * scaled).sum(-1, keepdim=True)
         for _ in range(INNER):

@@ -72,7 +72,7 @@ def test_a_stopped_run_is_continued(tmp_path):
     assert not (tmp_path / "positions.csv.parts").exists()
 
     settings = Settings(psf=Psf(1.1), threshold=1000.0)
-    choices = {"method": "maxima", "pixel": 100.0, "background": None, "device": "cpu"}
+    choices = {"method": "maxima", "pixel": 100.0, "background": None, "device": "cpu", "gain": 1.0}
     parts = Parts(out, path, {**choices, **dataclasses.asdict(settings)})
 
     def stop(done):
@@ -158,6 +158,8 @@ def test_matching_is_optimal():
         ([*UNITS, "--gain", "0"], "--gain must be positive"),
         ([*UNITS, "--device", "abacus"], "There is no device"),
         ([*UNITS, "--method", "guess"], "There is no method"),
+        ([*UNITS, "--method", "plain", "--alike"], "does not use --alike"),
+        ([*UNITS, "--alike"], "--alike needs 30 emitters that stand alone"),
     ],
 )
 def test_bad_options(stack, options, says):
