@@ -15,7 +15,7 @@ from benchmarks.harness import Bench, Rates
 
 QUESTIONS = (
     "small_dense", "line", "grid", "tree_zero_one", "sinkhorn", "estimators", "imports", "gpu",
-    "superres",
+    "continuous", "superres",
 )  # fmt: skip
 
 

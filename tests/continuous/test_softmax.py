@@ -115,6 +115,17 @@ def test_methods_agree_and_converge_as_they_should():
     assert 0.7 < rate < 1.6, rate
 
 
+def test_corrective_sees_what_lies_between_its_points():
+    """Many points in the plane: maxima next to them are too near for the grid to show."""
+    score, cost = waves(4, 2), PowerCost(scale=60.0)
+    exact = geometric_softmax(score, unit_box(2), cost, tol=1e-10)[1].lower
+    with pytest.warns(ConvergenceWarning, match="did not reach"):
+        solution = geometric_softmax(
+            score, unit_box(2), cost, method="corrective", tol=1e-14, max_iter=16
+        )[1]
+    assert float((exact - solution.lower).max()) < 1e-6
+
+
 def test_translation_and_rotation_move_the_answer():
     score, cost = waves(2, 2, seed=5, frequency=3.0), PowerCost(scale=30.0)
 

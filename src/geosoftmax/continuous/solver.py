@@ -122,10 +122,13 @@ class _View:
         ratio, worst = _uncovered(self.f, h)
         direct = method in ("sliding", "corrective")
         starts = local_maxima(worst if direct else ratio, self.side, dim, STARTS)
+        start = self.points[starts]
+        if method == "corrective":  # without sliding, maxima lie next to its points, too near
+            start = torch.cat([start, state.points], 1)  # for a grid to show them
         jet = difference_jet if direct else ratio_jet
         points, gain = refine(
             lambda x: jet(problem, x, state.points, state.u),
-            self.points[starts],
+            start,
             problem.domain,
             radius,
         )

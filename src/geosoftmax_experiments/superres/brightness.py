@@ -68,7 +68,8 @@ def learn(state: Emitters, psf: Psf) -> Brightness | None:
         return None
     middle = counts.median()
     spread = 1.4826 * (counts - middle).abs().median()
-    return Brightness(float(middle), max(float(spread), 1e-3 * float(middle)))
+    # Three digits, so that a run that is continued, perhaps in another order of sums, finds the same.
+    return Brightness(float(f"{float(middle):.3g}"), float(f"{float(spread + middle / 1e3):.3g}"))
 
 
 def split(

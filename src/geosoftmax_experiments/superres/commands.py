@@ -17,9 +17,6 @@ from geosoftmax_experiments.ordinal.commands import plain_errors
 
 __all__ = ["localize", "localize_eval"]
 
-#: The finer grid of the check finds a little more than the search grid, on which a solve stops.
-LATE = 1.25
-
 
 def localize(
     stack: Annotated[Path, typer.Argument(help="Stack of grey frames, TIFF or .npy.")],
@@ -75,7 +72,6 @@ def localize(
         from geosoftmax_experiments.superres.psf import Psf
         from geosoftmax_experiments.superres.rivals import METHODS
         from geosoftmax_experiments.superres.stacks import (
-            COLUMNS,
             read_length,
             read_stack,
             write_positions,
@@ -134,11 +130,11 @@ def localize(
         if image is not None:
             picture.save(image, picture.render(rows, frames.shape[1:], side), frames)
         parts.remove()
-        late = np.unique(rows[rows[:, -1] * gain > LATE * settings.seek * settings.threshold, 1])
+        late = np.unique(rows[rows[:, -1] * gain > settings.threshold / 2, 1])
         if len(late):
             console.print(
-                f"{len(late)} frames have more uncovered light than was asked for: the column "
-                f"'{COLUMNS[-1]}' tells how much.",
+                f"{len(late)} frames may miss an emitter: more than half of the threshold is not "
+                "covered. The last column tells how much.",
                 soft_wrap=True,
             )
         console.print(
