@@ -17,6 +17,8 @@ from geosoftmax.continuous.costs import PointCost
 from geosoftmax.continuous.measure import Box
 
 REFINEMENTS = 25
+#: Values are of order 1: what a step promises below this is rounding.
+NOTHING_GAINED = 1e-15
 #: Elements of a kernel matrix that are formed at once.
 BLOCK = 1 << 22
 
@@ -66,12 +68,16 @@ def ratio_jet(problem: Problem, x: Tensor, points: Tensor, u: Tensor) -> Jet:
 
 
 def local_maxima(values: Tensor, side: int, dim: int, starts: int) -> Tensor:
-    """Return the indices ``(rows, starts)`` of the largest local maxima on a grid."""
+    """Return the indices ``(rows, n)`` of the largest local maxima on a grid, at most `starts`.
+
+    Rows that have fewer repeat their largest one.
+    """
     shaped = values.reshape(-1, 1, *[side] * dim)
     pool = (torch.max_pool1d, torch.max_pool2d, torch.max_pool3d)[dim - 1]
-    peak = pool(shaped, 3, 1, 1) <= shaped
-    ranked = torch.where(peak.reshape(values.shape), values, -torch.inf)
-    return ranked.topk(min(starts, values.shape[-1]), -1).indices
+    peak = (pool(shaped, 3, 1, 1) <= shaped).reshape(values.shape)
+    ranked = torch.where(peak, values, -torch.inf)
+    ranked = ranked.topk(min(starts, int(peak.sum(-1).max())), -1)
+    return torch.where(ranked.values > -torch.inf, ranked.indices, ranked.indices[:, :1])
 
 
 def refine(
@@ -89,7 +95,8 @@ def refine(
         step = _newton_step(jet, x, domain)
         step = torch.maximum(torch.minimum(step, reach * radius), -reach * radius)
         moved = domain.clip(x + step)
-        if float(((moved - x).abs() / domain.width).max()) < 1e-14:
+        promised = (jet.slope * (moved - x)).sum(-1)
+        if float(promised.max()) < NOTHING_GAINED:
             break
         trial = jet_at(moved)
         better = trial.value > jet.value

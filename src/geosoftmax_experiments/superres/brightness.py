@@ -68,7 +68,7 @@ def learn(state: Emitters, psf: Psf) -> Brightness | None:
         return None
     middle = counts.median()
     spread = 1.4826 * (counts - middle).abs().median()
-    # Three digits, so that a run that is continued, perhaps in another order of sums, finds the same.
+    # Three digits: a run that is continued finds the same, though sums come in another order.
     return Brightness(float(f"{float(middle):.3g}"), float(f"{float(spread + middle / 1e3):.3g}"))
 
 

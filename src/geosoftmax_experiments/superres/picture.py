@@ -53,4 +53,4 @@ def save(path: Path, image: np.ndarray, frames: np.ndarray) -> None:
         axes.imshow(data, cmap="inferno", vmax=max(float(np.quantile(data, 0.999)), 1e-12))
         axes.set_title(title)
         axes.set_axis_off()
-    write(path, lambda partial: figure.savefig(partial, dpi=150))
+    write(path, lambda partial: figure.savefig(partial, dpi=110))
