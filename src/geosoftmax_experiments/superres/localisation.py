@@ -21,11 +21,14 @@ from geosoftmax_experiments.superres.measures import model
 from geosoftmax_experiments.superres.parts import Parts
 from geosoftmax_experiments.superres.psf import Psf
 from geosoftmax_experiments.superres.rivals import METHODS
+from geosoftmax_experiments.superres.windows import Windows
 
-__all__ = ["BATCH", "choose_settings", "find_emitters"]
+__all__ = ["choose_settings", "find_emitters"]
 
-#: Frames that move together: what fits the cache of a core, or fills a GPU.
-BATCH = {"cpu": 8, "cuda": 512}
+#: Pixels of frames that move together: what fits the cache of a core, or fills a GPU.
+PIXELS = {"cpu": 8 * 64**2, "cuda": 512 * 64**2}
+#: Frames from which the threshold is guessed, spread over the stack.
+GLANCE = 256
 #: Frames from which the brightness of emitters is learnt, spread over the stack.
 PILOT = 16
 
@@ -54,17 +57,16 @@ def choose_settings(
             "--pixel.",
         )
     if threshold is None:
-        every = torch.from_numpy(frames)
-        threshold = guess_threshold(every, guess_background(every), psf)
+        some = torch.from_numpy(_spread_over(frames, GLANCE))
+        threshold = guess_threshold(some, guess_background(some), psf)
     settings = Settings(psf=psf, threshold=threshold, base=base)
     if alike is False:
         return settings
-    chosen = np.unique(np.linspace(0, len(frames) - 1, PILOT).round().astype(int))
-    pilot = _on_device(frames[chosen], device)
+    pilot = Windows(_on_device(_spread_over(frames, PILOT), device), sigma).pixels
     brightness = learn(localise(pilot, _level(pilot, background), settings)[0], psf)
     if alike and brightness is None:
         raise UserError(
-            f"--alike needs {ENOUGH} emitters that stand alone, in {len(chosen)} frames.",
+            f"--alike needs {ENOUGH} emitters that stand alone, in {PILOT} frames.",
             "Leave it out: emitters are too few, or too crowded, to learn how bright they are.",
         )
     if alike is None and not (brightness and brightness.alike):
@@ -91,27 +93,13 @@ def find_emitters(
     are not done again.
     """
     every = []
-    for start in range(0, len(frames), BATCH[device]):
-        batch = frames[start : start + BATCH[device]]
+    together = max(1, PIXELS[device] // frames[0].size)
+    for start in range(0, len(frames), together):
+        batch = frames[start : start + together]
         rows = parts.get(start) if parts else None
         if rows is None:
-            light = _on_device(batch, device)
-            found, uncovered = METHODS[method](light, _level(light, background), settings)
-            spread = (light - model(found, light, settings.psf)).flatten(1).std(-1)
-            row, column = (found.counts > 0).nonzero(as_tuple=True)
-            x, y = found.points[row, column].T
-            columns = [
-                torch.zeros_like(x),  # the id
-                (start + row + 1).to(x.dtype),
-                x * pixel,
-                y * pixel,
-                torch.full_like(x, settings.psf.sigma * pixel),
-                found.counts[row, column] / gain,
-                (found.background[row] - settings.base) / gain,
-                spread[row] / gain,
-                uncovered[row] / gain,
-            ]
-            rows = torch.stack(columns, -1).cpu().numpy().astype(np.float64)
+            rows = _rows(_on_device(batch, device), settings, method, pixel, gain, background)
+            rows[:, 1] += start
             if parts:
                 parts.put(start, rows)
         every.append(rows)
@@ -120,6 +108,40 @@ def find_emitters(
     table = table[np.lexsort((table[:, 2], table[:, 3], table[:, 1]))]
     table[:, 0] = np.arange(1, len(table) + 1)
     return table
+
+
+def _rows(
+    frames: Tensor,
+    settings: Settings,
+    method: str,
+    pixel: float,
+    gain: float,
+    background: float | None,
+) -> np.ndarray:
+    """Return the columns of the emitters of some frames, the first of which is number 1."""
+    windows = Windows(frames, settings.psf.sigma)
+    light = windows.pixels
+    found, uncovered = METHODS[method](light, _level(light, background), settings)
+    spread = (light - model(found, light, settings.psf)).flatten(1).std(-1)
+    frame, window, emitter = windows.own(found)
+    x, y = (found.points[window, emitter] + windows.corner(window, light)).T
+    columns = [
+        torch.zeros_like(x),  # the id
+        (frame + 1).to(x.dtype),
+        x * pixel,
+        y * pixel,
+        torch.full_like(x, settings.psf.sigma * pixel),
+        found.counts[window, emitter] / gain,
+        (found.background[window] - settings.base) / gain,
+        spread[window] / gain,
+        uncovered[window] / gain,
+    ]
+    return torch.stack(columns, -1).cpu().numpy().astype(np.float64)
+
+
+def _spread_over(frames: np.ndarray, most: int) -> np.ndarray:
+    """Return some frames, at equal distances."""
+    return frames[np.unique(np.linspace(0, len(frames) - 1, most).round().astype(int))]
 
 
 def _on_device(frames: np.ndarray, device: str) -> Tensor:

@@ -12,9 +12,12 @@ from geosoftmax_experiments.superres.emitters import (
     violation,
 )
 from geosoftmax_experiments.superres.gridded import read_off, solve_on_grid
+from geosoftmax_experiments.superres.localisation import find_emitters
+from geosoftmax_experiments.superres.matching import compare
 from geosoftmax_experiments.superres.measures import Emitters, distances, merge, model, prune
 from geosoftmax_experiments.superres.psf import Psf
 from geosoftmax_experiments.superres.slide import _View, slide
+from geosoftmax_experiments.superres.windows import Windows
 
 PSF = Psf(1.1)
 DOUBLE = torch.float64
@@ -214,3 +217,41 @@ def test_merging_joins_pairs_at_their_centre():
     assert fewer.counts.tolist() == [[40.0, 5.0]]
     torch.testing.assert_close(fewer.points[0, 0], torch.tensor([1.25, 1.0]).double())
     torch.testing.assert_close(fewer.points[0, 1], torch.tensor([9.0, 9.0]).double())
+
+
+def test_windows_share_out_the_frame():
+    """Every point is in the own part of one window, and has at least the margin around it there."""
+    frames = torch.zeros(2, 150, 64)
+    windows = Windows(frames, 1.1)
+    sizes = {tuple(p.shape) for p in windows.pixels}
+    assert sizes == {(64, 64)}
+    y = torch.linspace(0, 149.99, 400)
+    points = torch.stack([torch.full_like(y, 30.0), y], -1)
+    owners = torch.zeros(2, 400)
+    for number in range(len(windows.pixels)):
+        corner = windows.corner(torch.tensor([number]), points)
+        padded = (points - corner).expand(len(windows.pixels), -1, -1)
+        state = Emitters(padded, torch.ones(padded.shape[:2]), torch.zeros(len(padded)))
+        frame, window, emitter = windows.own(state)
+        mine = window == number
+        owners[frame[mine], emitter[mine]] += 1
+        inside = padded[0, emitter[mine], 1]
+        border = (points[emitter[mine], 1] < 7) | (points[emitter[mine], 1] > 143)
+        assert bool(((inside >= 6) & (inside <= 58) | border).all())
+    assert bool((owners == 1).all())
+
+
+def test_large_frames_are_found_window_by_window():
+    generator = torch.Generator().manual_seed(0)
+    lattice = torch.cartesian_prod(torch.arange(14.0), torch.arange(11.0))
+    points = 5 + 10 * lattice + 4 * torch.rand(154, 2, generator=generator)
+    truth = Emitters(points[None], torch.full((1, 154), 3000.0), torch.full((1,), 50.0))
+    frames = model(truth, torch.zeros(1, 117, 147), PSF)
+    noisy = torch.poisson(frames, generator=generator).double().numpy()
+    settings = Settings(psf=PSF, threshold=800.0)
+    rows = find_emitters(noisy, settings, method="sliding", pixel=100.0)
+    assert len(rows) == 154
+    true = torch.cat([torch.ones(154, 1), 100 * points], 1).double().numpy()
+    agreement = compare(rows[:, 1:4], true, 50.0)
+    assert agreement.jaccard == 1
+    assert agreement.rmse < 5
