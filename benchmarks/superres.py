@@ -163,7 +163,7 @@ def _known(bench: Bench) -> Stack:
     if path is None or not positions.is_file():
         return _simulated(20)
     truth = np.loadtxt(positions, delimiter=",", skiprows=1, usecols=(1, 2, 3))
-    return Stack(read_stack(path)[0], truth, "simulated microtubules with positions (Deep-STORM)")
+    return Stack(read_stack(path)[0], truth, "20 artificial frames with positions (Deep-STORM)")
 
 
 def _long(bench: Bench) -> Stack:

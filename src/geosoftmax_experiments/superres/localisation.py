@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -63,7 +65,8 @@ def choose_settings(
     if alike is False:
         return settings
     pilot = Windows(_on_device(_spread_over(frames, PILOT), device), sigma).pixels
-    brightness = learn(localise(pilot, _level(pilot, background), settings)[0], psf)
+    with _one_thread_each(device):
+        brightness = learn(localise(pilot, _level(pilot, background), settings)[0], psf)
     if alike and brightness is None:
         raise UserError(
             f"--alike needs {ENOUGH} emitters that stand alone, in {PILOT} frames.",
@@ -92,18 +95,29 @@ def find_emitters(
     starts; by default a low percentile of the frame. `parts` keeps finished batches: those it holds
     are not done again.
     """
-    every = []
     together = max(1, PIXELS[device] // frames[0].size)
-    for start in range(0, len(frames), together):
-        batch = frames[start : start + together]
+
+    def work(start: int) -> np.ndarray:
         rows = parts.get(start) if parts else None
         if rows is None:
-            rows = _rows(_on_device(batch, device), settings, method, pixel, gain, background)
+            batch = _on_device(frames[start : start + together], device)
+            rows = _rows(batch, settings, method, pixel, gain, background)
             rows[:, 1] += start
             if parts:
                 parts.put(start, rows)
-        every.append(rows)
-        advance(len(batch))
+        return rows
+
+    every = []
+    starts = range(0, len(frames), together)
+    with _one_thread_each(device) as count:
+        pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
+        try:
+            batches = pool.map(work, starts) if count > 1 else map(work, starts)
+            for start, rows in zip(starts, batches, strict=True):
+                every.append(rows)
+                advance(min(together, len(frames) - start))
+        finally:
+            pool.shutdown(cancel_futures=True)
     table = np.concatenate(every)
     table = table[np.lexsort((table[:, 2], table[:, 3], table[:, 1]))]
     table[:, 0] = np.arange(1, len(table) + 1)
@@ -137,6 +151,23 @@ def _rows(
         uncovered[window] / gain,
     ]
     return torch.stack(columns, -1).cpu().numpy().astype(np.float64)
+
+
+@contextlib.contextmanager
+def _one_thread_each(device: str) -> Iterator[int]:
+    """Give how many batches to do at once: on a CPU as many as torch has threads, each with one.
+
+    Several threads for one batch would wait for each other in every small product.
+    """
+    threads = torch.get_num_threads()
+    if device != "cpu":
+        yield 1
+        return
+    torch.set_num_threads(1)
+    try:
+        yield threads
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _spread_over(frames: np.ndarray, most: int) -> np.ndarray:
