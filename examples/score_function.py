@@ -34,6 +34,8 @@ TRAINING = {"tol": 1e-2, "grid": 49}
 class ScoreFunction(nn.Module):
     """``score(t, x)``: an input becomes weights of waves in ``x``."""
 
+    frequencies: Tensor
+
     def __init__(self, waves: int = 8, width: int = 128) -> None:
         super().__init__()
         self.inside = nn.Sequential(
