@@ -34,10 +34,10 @@ def bumps(centres, heights):
     return score
 
 
-@pytest.mark.parametrize("dim", [1, 2])
-def test_gradients_of_the_value(dim):
-    centres = torch.rand(2, 3, dim, dtype=DOUBLE, requires_grad=True)
-    heights = 4 + torch.rand(2, 3, dtype=DOUBLE)
+@pytest.mark.parametrize(("dim", "count"), [(1, 3), (2, 2)])
+def test_gradients_of_the_value(dim, count):
+    centres = torch.rand(2, count, dim, dtype=DOUBLE, requires_grad=True)
+    heights = 4 + torch.rand(2, count, dtype=DOUBLE)
     scale = torch.tensor(15.0, dtype=DOUBLE, requires_grad=True)
 
     def value(centres, heights, scale):
