@@ -117,17 +117,19 @@ def minimise(frames: Tensor, background: Tensor, settings: Settings) -> Emitters
     """Solve (QP), until nothing is worth adding or all rounds are done; `violation` says which."""
     psf, penalty = settings.psf, settings.weight
     u, background = solve_on_grid(frames, background, psf, penalty, settings.start)
-    state = read_off(u, background, settings.keep * settings.threshold)
+    every = part = read_off(u, background, settings.keep * settings.threshold)
+    number = torch.arange(frames.shape[0], device=frames.device)
     for turn in range(settings.rounds):
-        if turn:
-            extended = _extended(frames, state, settings)
-            if extended is state:
+        if turn:  # goes on with the frames that want more
+            part, wanting = _extended(frames, part, settings)
+            if not len(wanting):
                 break
-            state = extended
-        state = slide(frames, state, psf, penalty, steps=settings.steps)
-        near = distances(state) < settings.merge * psf.sigma
-        state = prune(merge(state, near), settings.keep * settings.threshold)
-    return state
+            frames, part, number = frames[wanting], compact(part.take(wanting)), number[wanting]
+        part = slide(frames, part, psf, penalty, steps=settings.steps)
+        near = distances(part) < settings.merge * psf.sigma
+        part = prune(merge(part, near), settings.keep * settings.threshold)
+        every = every.put(number, part)
+    return compact(every)
 
 
 def violation(frames: Tensor, state: Emitters, settings: Settings) -> Tensor:
@@ -166,22 +168,22 @@ def _uncovered(frames: Tensor, state: Emitters, settings: Settings, finer: int) 
     return gain - settings.weight / psf.energy
 
 
-def _extended(frames: Tensor, state: Emitters, settings: Settings) -> Emitters:
-    """Add an emitter at each local maximum of ``b - h`` that is worth it, if there is any."""
+def _extended(frames: Tensor, state: Emitters, settings: Settings) -> tuple[Emitters, Tensor]:
+    """Add an emitter at each local maximum of ``b - h`` that is worth it.
+
+    Also return the indices of the frames that have one.
+    """
     gain = _uncovered(frames, state, settings, FINER)
     found = is_maximum(gain, settings.psf.sigma) & (gain > settings.seek * settings.threshold)
     index, counts = strongest(gain, found)
-    if not bool((counts > 0).any()):
-        return state
     columns = frames.shape[2] * FINER
     place = torch.stack([index % columns, index // columns], -1)
-    return compact(
-        Emitters(
-            torch.cat([state.points, (place.to(frames.dtype) + 0.5) / FINER], 1),
-            torch.cat([state.counts, counts], 1),
-            state.background,
-        )
+    extended = Emitters(
+        torch.cat([state.points, (place.to(frames.dtype) + 0.5) / FINER], 1),
+        torch.cat([state.counts, counts], 1),
+        state.background,
     )
+    return extended, (counts > 0).any(-1).nonzero()[:, 0]
 
 
 def _told_apart(frames: Tensor, state: Emitters, settings: Settings) -> Emitters:

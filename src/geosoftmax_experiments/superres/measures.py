@@ -6,6 +6,7 @@ import dataclasses
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from geosoftmax_experiments.superres.psf import Psf
 
@@ -22,6 +23,27 @@ class Emitters:
     points: Tensor
     counts: Tensor
     background: Tensor
+
+    def take(self, index: Tensor) -> Emitters:
+        """Return those of some frames."""
+        return Emitters(self.points[index], self.counts[index], self.background[index])
+
+    def put(self, index: Tensor, other: Emitters) -> Emitters:
+        """Return these, but in some frames `other`."""
+        size = max(self.counts.shape[1], other.counts.shape[1])
+        mine, theirs = (
+            Emitters(
+                pad(one.points, (0, 0, 0, size - one.counts.shape[1])),
+                pad(one.counts, (0, size - one.counts.shape[1])),
+                one.background,
+            )
+            for one in (self, other)
+        )
+        return Emitters(
+            mine.points.index_copy(0, index, theirs.points),
+            mine.counts.index_copy(0, index, theirs.counts),
+            mine.background.index_copy(0, index, theirs.background),
+        )
 
 
 def model(state: Emitters, frames: Tensor, psf: Psf) -> Tensor:

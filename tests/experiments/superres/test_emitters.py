@@ -207,6 +207,25 @@ def test_crowded_frames_reach_what_was_sought():
     torch.testing.assert_close(values[0], values[1], rtol=0.02, atol=0)
 
 
+def test_frames_do_not_depend_on_those_beside_them():
+    """One frame is done after the first round, the other takes more."""
+    _, simple = scene(frames=1)
+    generator = torch.Generator().manual_seed(3)
+    points = 2 + 20 * torch.rand(1, 40, 2, dtype=DOUBLE, generator=generator)
+    crowd = Emitters(points, torch.full((1, 40), 4000.0).double(), torch.full((1,), 100.0).double())
+    frames = torch.cat([simple, model(crowd, torch.zeros(1, 24, 24, dtype=DOUBLE), PSF)])
+    frames = torch.poisson(frames, generator=generator)
+    settings = Settings(psf=PSF, threshold=800.0)
+    level = guess_background(frames)
+    together = minimise(frames, level, settings)
+    for row in range(2):
+        alone = minimise(frames[[row]], level[[row]], settings)
+        assert int((together.counts[row] > 0).sum()) == int((alone.counts > 0).sum())
+        torch.testing.assert_close(
+            sorted_points(together, row), sorted_points(alone, 0), rtol=0, atol=1e-6
+        )
+
+
 def test_merging_joins_pairs_at_their_centre():
     state = Emitters(
         torch.tensor([[[1.0, 1.0], [2.0, 1.0], [9.0, 9.0], [3.0, 1.0]]]).double(),
