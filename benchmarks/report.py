@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import importlib
 import importlib.util
 import json
 import os
@@ -119,9 +120,13 @@ def number(value: Any) -> str:
     return f"{value:.1e}"
 
 
+def _shown(value: Any) -> bool:
+    return value not in (None, "") and not isinstance(value, list)
+
+
 def table(rows: list[dict[str, Any]]) -> str:
-    """A Markdown table; columns that are empty everywhere are left out."""
-    keys = [k for k in rows[0] if any(row[k] not in (None, "") for row in rows)]
+    """A Markdown table, without lists and columns that are empty everywhere."""
+    keys = [k for k in rows[0] if any(_shown(row[k]) for row in rows)]
     lines = [keys, ["---"] + ["--:"] * (len(keys) - 1)]
     lines += [[number(row[k]) for k in keys] for row in rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
@@ -144,11 +149,11 @@ def markdown(result: dict[str, Any]) -> str:
 
 def pictures(folder: Path) -> None:
     """Draw what is easier to look at, where matplotlib is installed."""
-    found = folder / "gpu.json"
-    if found.exists() and importlib.util.find_spec("matplotlib"):
-        from benchmarks import gpu
-
-        gpu.draw(json.loads(found.read_text()), folder / "gpu.png")
+    for name in ("gpu", "continuous"):
+        found = folder / f"{name}.json"
+        if found.exists() and importlib.util.find_spec("matplotlib"):
+            question = importlib.import_module(f"benchmarks.{name}")
+            question.draw(json.loads(found.read_text()), folder / f"{name}.png")
 
 
 def summary(folder: Path) -> str:

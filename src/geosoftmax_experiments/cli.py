@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from geosoftmax_experiments.ordinal.commands import app as ordinal_app
+from geosoftmax_experiments.superres.commands import localize, localize_eval
 from geosoftmax_experiments.vae.commands import app as vae_app
 
 app = typer.Typer(
@@ -21,6 +22,8 @@ demos = typer.Typer(help="What it does, in a minute.", no_args_is_help=True)
 app.add_typer(ordinal_app, name="ordinal")
 app.add_typer(vae_app, name="vae")
 app.add_typer(demos, name="demo")
+app.command()(localize)
+app.command()(localize_eval)
 
 
 @app.callback(invoke_without_command=True)

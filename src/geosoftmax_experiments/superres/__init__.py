@@ -1,0 +1,1 @@
+"""Point emitters in camera images: a geometric softmax off the grid."""

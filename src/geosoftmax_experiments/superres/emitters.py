@@ -1,0 +1,229 @@
+r"""Sliding Frank–Wolfe for point emitters under a Gaussian point-spread function.
+
+A frame is ``background + Σ_j a_j φ(· - x_j)`` plus noise. Least squares with the penalty
+``λ Σ_j a_j`` is (QP) over measures,
+
+    min  ½ ∬ K dμ dμ - ∫ b dμ,    K(x, x') = ⟨φ_x, φ_x'⟩,    b(x) = ⟨φ_x, frame - background⟩ - λ,
+
+with all sums over pixels. All frames move together, padded to the same number of emitters:
+
+1. `gridded` solves the problem on a grid, roughly, and reads emitters off it;
+2. in rounds, `slide` moves positions, counts and backgrounds together, then an emitter is added at
+   every local maximum of ``b - h`` that is worth it, until there are none;
+3. what is not light of one emitter is told apart: neighbours that noise does not separate become
+   one, weak emitters go, and the rest slides without penalty, pixels weighted by their variance.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+from torch import Tensor
+
+from geosoftmax_experiments.superres.brightness import Brightness, Pull, split
+from geosoftmax_experiments.superres.gridded import (
+    FINER,
+    counts_of_one,
+    is_maximum,
+    read_off,
+    solve_on_grid,
+    strongest,
+)
+from geosoftmax_experiments.superres.measures import (
+    Emitters,
+    compact,
+    distances,
+    merge,
+    model,
+    prune,
+)
+from geosoftmax_experiments.superres.psf import Psf
+from geosoftmax_experiments.superres.slide import slide
+
+__all__ = ["Settings", "guess_background", "guess_threshold", "localise", "minimise", "violation"]
+
+#: How many standard deviations of the noise a maximum stands out, where no threshold is given.
+STANDS_OUT = 5.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What the search needs to know; lengths in pixels, intensities in counts.
+
+    Attributes
+    ----------
+    psf : Psf
+        The point-spread function.
+    threshold : float
+        Emitters with fewer counts are dropped at the end.
+    base : float
+        What a pixel counts without light; the variance of its noise is proportional to the rest.
+    brightness : Brightness, optional
+        What is known about the counts of emitters, if they are alike.
+    seek : float
+        Emitters are added where the violation of ``h ≥ b`` is that of an emitter of more than this
+        share of the threshold.
+    keep : float
+        Until the end, emitters stay that have at least this share of the threshold.
+    penalty : float
+        ``λ``, as a share of what an emitter at the threshold adds to ``b``.
+    merge : float
+        Emitters closer than this many ``sigma`` become one.
+    resolved : float
+        At the end, so do neighbours if two explain the frame better than one by fewer standard
+        deviations of the noise.
+    start : int
+        Iterations on the grid.
+    rounds, steps : int
+        Most rounds of sliding and adding, and steps in each.
+    polish, polish_steps : int
+        Rounds at the end, and steps in each.
+    """
+
+    psf: Psf
+    threshold: float
+    base: float = 0.0
+    brightness: Brightness | None = None
+    seek: float = 0.1
+    keep: float = 0.1
+    penalty: float = 0.02
+    merge: float = 0.2
+    resolved: float = 2.5
+    start: int = 150
+    rounds: int = 6
+    steps: int = 8
+    polish: int = 3
+    polish_steps: int = 10
+
+    @property
+    def weight(self) -> float:
+        """``λ``."""
+        return self.penalty * self.threshold * self.psf.energy
+
+
+def localise(frames: Tensor, background: Tensor, settings: Settings) -> tuple[Emitters, Tensor]:
+    """Find the emitters of frames ``(frames, height, width)``, given a first background of each.
+
+    Also return the `violation` of each frame at the solution of (QP), before weak emitters went.
+    """
+    solution = minimise(frames, background, settings)
+    uncovered = violation(frames, solution, settings)
+    return _told_apart(frames, solution, settings), uncovered
+
+
+def minimise(frames: Tensor, background: Tensor, settings: Settings) -> Emitters:
+    """Solve (QP), until nothing is worth adding or all rounds are done; `violation` says which."""
+    psf, penalty = settings.psf, settings.weight
+    u, background = solve_on_grid(frames, background, psf, penalty, settings.start)
+    every = part = read_off(u, background, settings.keep * settings.threshold)
+    number = torch.arange(frames.shape[0], device=frames.device)
+    for turn in range(settings.rounds):
+        if turn:  # goes on with the frames that want more
+            part, wanting = _extended(frames, part, settings)
+            if not len(wanting):
+                break
+            frames, part, number = frames[wanting], compact(part.take(wanting)), number[wanting]
+        part = slide(frames, part, psf, penalty, steps=settings.steps)
+        near = distances(part) < settings.merge * psf.sigma
+        part = prune(merge(part, near), settings.keep * settings.threshold)
+        every = every.put(number, part)
+    return compact(every)
+
+
+def violation(frames: Tensor, state: Emitters, settings: Settings) -> Tensor:
+    """Return the largest ``b - h`` of each frame on a grid twice as fine as the search grid.
+
+    In counts: where it is 0 no emitter can be added, and counts cannot grow, at a gain. It is a
+    check on a grid, not a proof.
+    """
+    return _uncovered(frames, state, settings, 2 * FINER).flatten(1).amax(-1).clamp_min(0)
+
+
+def guess_background(frames: Tensor) -> Tensor:
+    """Return a low percentile of each frame, from which the fit of the background starts."""
+    pixels = frames.flatten(1)  # torch.quantile takes no large tensors
+    return pixels.kthvalue(1 + round(0.03 * (pixels.shape[1] - 1)), 1).values
+
+
+def guess_threshold(frames: Tensor, background: Tensor, psf: Psf) -> float:
+    """Return a fifth of the median count of maxima that stand out, and more than noise makes.
+
+    Counts are those of one emitter, fitted to the frame at the maximum. The noise is what their
+    lower half shows: fluctuations around the background.
+    """
+    gain = counts_of_one(frames - background[:, None, None], psf)
+    low = gain.flatten()[:: max(1, gain.numel() // 1_000_000)]
+    noise = 1.4826 * (low - low.median()).clamp_max(0).abs().quantile(0.5) * 2**0.5
+    counts = gain[is_maximum(gain, psf.sigma) & (gain > STANDS_OUT * noise)]
+    typical = float(counts.median()) / 5 if counts.numel() else 0.0
+    return max(typical, float(STANDS_OUT * noise), 1.0)
+
+
+def _uncovered(frames: Tensor, state: Emitters, settings: Settings, finer: int) -> Tensor:
+    """``b - h`` on a grid, in counts of one emitter."""
+    psf = settings.psf
+    gain = counts_of_one(frames - model(state, frames, psf), psf, finer)
+    return gain - settings.weight / psf.energy
+
+
+def _extended(frames: Tensor, state: Emitters, settings: Settings) -> tuple[Emitters, Tensor]:
+    """Add an emitter at each local maximum of ``b - h`` that is worth it.
+
+    Also return the indices of the frames that have one.
+    """
+    gain = _uncovered(frames, state, settings, FINER)
+    found = is_maximum(gain, settings.psf.sigma) & (gain > settings.seek * settings.threshold)
+    index, counts = strongest(gain, found)
+    columns = frames.shape[2] * FINER
+    place = torch.stack([index % columns, index // columns], -1)
+    extended = Emitters(
+        torch.cat([state.points, (place.to(frames.dtype) + 0.5) / FINER], 1),
+        torch.cat([state.counts, counts], 1),
+        state.background,
+    )
+    return extended, (counts > 0).any(-1).nonzero()[:, 0]
+
+
+def _told_apart(frames: Tensor, state: Emitters, settings: Settings) -> Emitters:
+    """Merge and drop what noise explains; slide the rest, pixels weighted by their variance."""
+    brightness, psf = settings.brightness, settings.psf
+    for _ in range(settings.polish):
+        light = (model(state, frames, psf) - settings.base).clamp_min(1.0)
+        darkest = light.amin((1, 2), keepdim=True)
+        weights = darkest / light
+        residual = frames - model(state, frames, psf)
+        noise = (residual.square() * weights).mean((1, 2))  # the variance of the darkest pixel
+        if brightness is not None:
+            state = split(frames, residual * weights, state, psf, brightness)
+        grain = noise / darkest[:, 0, 0]
+        state = prune(merge(state, _unresolved(state, grain, settings)), settings.threshold)
+        pull = None
+        if brightness is not None:
+            pull = Pull(brightness.mean, noise[:, None] / brightness.spread**2)
+        state = slide(
+            frames, state, psf, 0.0, steps=settings.polish_steps, weights=weights, pull=pull
+        )
+    return prune(state, settings.threshold)
+
+
+def _unresolved(state: Emitters, grain: Tensor, settings: Settings) -> Tensor:
+    """Return which neighbours might as well be one emitter, ``(frames, n, n)``.
+
+    To second order in their distance ``d``, the frame changes by ``m d²/2 φ''`` if both move to
+    their centre, where ``1/m`` is the sum of their inverse counts. `grain` is the variance of the
+    noise for each count of light.
+    """
+    sigma = settings.psf.sigma
+    distance = distances(state)
+    one, other = state.counts[:, :, None], state.counts[:, None, :]
+    both = (one + other).clamp_min(1.0)
+    light = both / (2 * math.pi * sigma**2)
+    light = light + (state.background - settings.base).clamp_min(0)[:, None, None]
+    change = (one * other / both * distance.square() / 2).square()
+    bend = 0.75 * settings.psf.energy / sigma**4  # the energy of φ''
+    seen = change * bend / (grain[:, None, None] * light).clamp_min(1.0)
+    if settings.brightness is not None:
+        seen = seen + settings.brightness.surprise_of_one(one, other)
+    return (seen < settings.resolved**2) & (distance < 2 * sigma)

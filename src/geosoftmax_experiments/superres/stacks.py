@@ -1,0 +1,133 @@
+"""Camera stacks, lengths with units, and tables of positions."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import numpy as np
+
+from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.files import write
+
+__all__ = ["COLUMNS", "read_length", "read_positions", "read_stack", "write_positions"]
+
+#: ThunderSTORM's columns, and how strong an emitter the fit of the frame leaves out at most.
+COLUMNS = (
+    "id", "frame", "x [nm]", "y [nm]", "sigma [nm]", "intensity [photon]", "offset [photon]",
+    "bkgstd [photon]", "uncovered [photon]",
+)  # fmt: skip
+
+_NANOMETRES = {"nm": 1.0, "um": 1e3, "µm": 1e3, "μm": 1e3}
+_LENGTH = re.compile(r"([0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(nm|um|µm|μm)")
+
+
+def read_length(name: str, text: str) -> float:
+    """Return a positive length in nanometres, from text such as ``110nm`` or ``0.11um``."""
+    match = _LENGTH.fullmatch(text.strip())
+    try:
+        number = float(match[1]) if match else 0.0
+    except ValueError:
+        number = 0.0
+    if match is None or not 0 < number < float("inf"):
+        raise UserError(
+            f"{name} must be a positive length with its unit; got {text!r}.",
+            "Write it as 110nm or 0.11um.",
+        )
+    return number * _NANOMETRES[match[2]]
+
+
+def read_stack(path: Path) -> tuple[np.ndarray, int]:
+    """Return frames ``(frames, height, width)`` in float64, and how many hold saturated pixels."""
+    stack, pages = _read_array(path) if path.suffix == ".npy" else _read_tiff(path)
+    if stack.ndim == 2:
+        stack = stack[None]
+    if stack.ndim != 3 or (stack.shape[-1] in (3, 4) and pages == 1):
+        raise UserError(
+            f"{path} must hold grey frames, (frames, height, width); got shape {stack.shape}.",
+            "Convert colours to grey, and channels or slices to one stack each.",
+        )
+    if stack.dtype.kind not in "uif" or stack.dtype.itemsize > 8:
+        raise UserError(
+            f"{path} holds pixels of type {stack.dtype}.", "Save it with 8, 16 or 32 bits a pixel."
+        )
+    saturated = 0
+    if stack.dtype.kind in "ui":
+        full = stack == np.iinfo(stack.dtype).max
+        saturated = int(full.any((1, 2)).sum())
+    frames = stack.astype(np.float64)
+    if not np.isfinite(frames).all():
+        raise UserError(
+            f"{path} holds NaN or infinite pixels.", "Replace them, or drop the frames."
+        )
+    return frames, saturated
+
+
+def _read_tiff(path: Path) -> tuple[np.ndarray, int]:
+    """Return what the file holds, and its number of pages."""
+    import tifffile
+
+    try:
+        with tifffile.TiffFile(path) as file:
+            return file.asarray(), len(file.pages)
+    except FileNotFoundError:
+        raise UserError(f"There is no file {path}.", "Check the path.") from None
+    except IsADirectoryError:
+        raise UserError(f"{path} is a folder.", "Name one TIFF file.") from None
+    except (tifffile.TiffFileError, ValueError, OSError, IndexError, KeyError) as error:
+        raise UserError(
+            f"{path} could not be read as a TIFF stack: {error}.",
+            "Save it as an uncompressed TIFF again; it may be cut off, or another format.",
+        ) from None
+
+
+def _read_array(path: Path) -> tuple[np.ndarray, int]:
+    try:
+        stack = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise UserError(f"There is no file {path}.", "Check the path.") from None
+    except (ValueError, OSError, EOFError) as error:
+        raise UserError(
+            f"{path} could not be read as a NumPy array: {error}.", "Save it with numpy.save."
+        ) from None
+    return stack, len(stack) if stack.ndim else 0
+
+
+def write_positions(path: Path, rows: np.ndarray) -> None:
+    """Write rows in ThunderSTORM's columns, whole or not at all."""
+    import pandas as pd
+
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    table = table.astype({"id": int, "frame": int})
+    write(
+        path,
+        lambda partial: table.to_csv(
+            partial, index=False, float_format="%.5f", quoting=csv.QUOTE_NONNUMERIC
+        ),
+    )
+
+
+def read_positions(path: Path) -> np.ndarray:
+    """Return rows of frame, x and y of a table of positions."""
+    import pandas as pd
+
+    try:
+        table = pd.read_csv(path)
+    except FileNotFoundError:
+        raise UserError(f"There is no file {path}.", "Check the path.") from None
+    except (ValueError, OSError) as error:  # pandas' own errors are ValueErrors
+        raise UserError(f"{path} could not be read as CSV: {error}.", "Check the file.") from None
+    missing = [name for name in COLUMNS[1:4] if name not in table.columns]
+    if missing:
+        raise UserError(
+            f"{path} has no column {', '.join(map(repr, missing))}.",
+            "Positions have ThunderSTORM's columns: frame, x [nm], y [nm].",
+        )
+    columns = [pd.to_numeric(table[name], errors="coerce") for name in COLUMNS[1:4]]
+    values = np.stack([np.asarray(column, dtype=float) for column in columns], -1)
+    broken = ~np.isfinite(values).all(-1)
+    if broken.any():
+        line = int(broken.argmax()) + 2
+        raise UserError(f"Line {line} of {path} misses a number.", "Complete it, or remove it.")
+    return values

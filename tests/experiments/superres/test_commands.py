@@ -1,0 +1,264 @@
+"""`geosoftmax localize` and `localize-eval`: files in, files out, errors in a line."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+import tifffile
+import torch
+from typer.testing import CliRunner
+
+from geosoftmax_experiments.cli import app
+from geosoftmax_experiments.superres.emitters import Settings
+from geosoftmax_experiments.superres.localisation import find_emitters
+from geosoftmax_experiments.superres.matching import compare, within
+from geosoftmax_experiments.superres.parts import Parts
+from geosoftmax_experiments.superres.psf import Psf
+from geosoftmax_experiments.superres.stacks import COLUMNS, read_length, read_positions
+from tests.conftest import data_file
+from tests.experiments.superres.test_emitters import scene
+
+UNITS = ["--psf", "110nm", "--pixel", "100nm"]
+
+
+def save(path, frames):
+    tifffile.imwrite(path, frames, photometric="minisblack")
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+@pytest.fixture
+def stack(tmp_path):
+    """A noisy stack of 3 frames, and the table of its emitters."""
+    truth, frames = scene(frames=3)
+    noisy = torch.poisson(frames, generator=torch.Generator().manual_seed(0))
+    save(tmp_path / "stack.tif", noisy.numpy().astype(np.uint16))
+    points = 100 * truth.points.numpy().reshape(-1, 2)
+    table = pd.DataFrame(
+        {"frame": np.repeat([1, 2, 3], 6), "x [nm]": points[:, 0], "y [nm]": points[:, 1]}
+    )
+    table.to_csv(tmp_path / "truth.csv", index=False)
+    return tmp_path
+
+
+def test_from_stack_to_score(stack):
+    out = stack / "positions.csv"
+    result = call("localize", stack / "stack.tif", *UNITS, "-o", out)
+    assert result.exit_code == 0, result.output
+    assert "18 emitters in 3 frames" in result.output
+    table = pd.read_csv(out)
+    assert tuple(table.columns) == COLUMNS
+    assert table["id"].tolist() == list(range(1, 19))
+    assert table["intensity [photon]"].between(2500, 5500).all()
+    assert table["uncovered [photon]"].between(0, 250).all()
+    assert out.read_text().startswith('"id","frame","x [nm]"')
+    scored = call("localize-eval", out, stack / "truth.csv", "--tolerance", "0.05um")
+    assert scored.exit_code == 0, scored.output
+    assert "Jaccard 1.000" in scored.output
+    some = call("localize-eval", out, stack / "truth.csv", "--frames", "2-3")
+    assert "12 matched" in some.output
+
+
+def test_a_stopped_run_is_continued(tmp_path, threads):
+    threads(1)
+    _, frames = scene(frames=60)
+    path, out = tmp_path / "stack.tif", tmp_path / "positions.csv"
+    save(path, frames.numpy().astype(np.uint16))
+    command = ["localize", path, *UNITS, "--method", "maxima", "--threshold", 1000, "-o", out]
+    assert call(*command).exit_code == 0
+    whole = out.read_text()
+    assert not (tmp_path / "positions.csv.parts").exists()
+
+    settings = Settings(psf=Psf(1.1), threshold=1000.0)
+    choices = {"method": "maxima", "pixel": 100.0, "background": None, "device": "cpu", "gain": 1.0}
+    parts = Parts(out, path, {**choices, **dataclasses.asdict(settings)})
+
+    def stop(done):
+        raise KeyboardInterrupt
+
+    stacked = frames.numpy().astype(np.uint16).astype(float)
+    with pytest.raises(KeyboardInterrupt):
+        find_emitters(stacked, settings, **choices, parts=parts, advance=stop)
+    (kept,) = parts.folder.glob("*.npy")
+    rows = np.load(kept)
+    assert set(rows[:, 1]) == set(range(1, 57))
+    assert call(*command).exit_code == 0
+    assert out.read_text() == whole  # what was kept, and the four frames that were missing
+    assert not parts.folder.exists()
+
+    # What was kept is used, unless the settings are others.
+    for threshold, shifted in [(1000, True), (1001, False)]:
+        again = Parts(out, path, {**choices, **dataclasses.asdict(settings)})
+        again.put(0, rows + np.array([0, 0, 5000.0, 0, 0, 0, 0, 0, 0]))
+        command[command.index("--threshold") + 1] = threshold
+        assert call(*command).exit_code == 0
+        assert (float(pd.read_csv(out)["x [nm]"].max()) > 5000) is shifted
+
+
+def test_pictures(stack):
+    out = stack / "positions.csv"
+    options = [*UNITS, "--method", "maxima", "-o", out, "--image"]
+    for name in ("image.tif", "image.png"):
+        result = call("localize", stack / "stack.tif", *options, stack / name)
+        assert result.exit_code == 0, result.output
+    image = tifffile.imread(stack / "image.tif")
+    assert image.shape == (24 * 8, 24 * 8)
+    table = pd.read_csv(out)
+    assert float(image.sum()) == pytest.approx(len(table), rel=1e-3)
+    row, column = np.unravel_index(image.argmax(), image.shape)
+    near = np.hypot(table["x [nm]"] / 12.5 - column - 0.5, table["y [nm]"] / 12.5 - row - 0.5)
+    assert float(near.min()) < 1.0
+    assert (stack / "image.png").read_bytes().startswith(b"\x89PNG")
+    refused = call("localize", stack / "stack.tif", *options, stack / "image.gif")
+    assert refused.exit_code == 1
+    assert "is no picture" in refused.output.replace("\n", " ")
+
+
+@pytest.mark.parametrize("method", ["maxima", "plain"])
+def test_rivals(stack, method):
+    """They find most emitters of this stack, some of which overlap; sliding finds all."""
+    out = stack / "positions.csv"
+    options = [*UNITS, "--method", method, "--threshold", 1000]
+    result = call("localize", stack / "stack.tif", *options, "-o", out)
+    assert result.exit_code == 0, result.output
+    truth = read_positions(stack / "truth.csv")
+    assert compare(read_positions(out), truth, 100.0).jaccard > 0.7
+    dark = np.full((2, 24, 24), 90, np.uint8)
+    save(stack / "dark.tif", dark)
+    result = call("localize", stack / "dark.tif", *options, "-o", out)
+    assert result.exit_code == 0, result.output
+    assert len(pd.read_csv(out)) == 0
+
+
+def test_matching_is_optimal():
+    def table(*points):
+        return np.array([(frame, x, 0.0) for frame, x in points])
+
+    # Greedy matching pairs 60 with 55 and leaves 0 alone; two pairs are possible.
+    result = compare(table((1, 0.0), (1, 60.0)), table((1, 55.0), (1, 120.0)), 100.0)
+    assert (result.matched, result.spurious, result.missed) == (2, 0, 0)
+    assert result.rmse == pytest.approx(np.sqrt((55**2 + 60**2) / 2))
+    result = compare(table((1, 0.0), (2, 0.0)), table((1, 200.0), (3, 0.0)), 100.0)
+    assert (result.matched, result.spurious, result.missed) == (0, 2, 2)
+    assert result.jaccard == 0
+    assert np.isnan(result.rmse)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--psf", "110", "--pixel", "100nm"], "--psf must be a positive length"),
+        (["--psf", "-110nm", "--pixel", "100nm"], "--psf must be a positive length"),
+        (["--psf", "110nm", "--pixel", "0nm"], "--pixel must be a positive length"),
+        (["--psf", "9um", "--pixel", "100nm"], "check --psf and"),
+        ([*UNITS, "--background", "dark"], "--background must be a number or auto"),
+        ([*UNITS, "--threshold", "-3"], "--threshold must be a number or auto"),
+        ([*UNITS, "--gain", "0"], "--gain must be positive"),
+        ([*UNITS, "--device", "abacus"], "There is no device"),
+        ([*UNITS, "--method", "guess"], "There is no method"),
+        ([*UNITS, "--method", "plain", "--alike"], "does not use --alike"),
+        ([*UNITS, "--alike"], "--alike needs 30 emitters that stand alone"),
+    ],
+)
+def test_bad_options(stack, options, says):
+    result = call("localize", stack / "stack.tif", *options, "-o", stack / "out.csv")
+    assert result.exit_code == 1
+    assert says in result.output.replace("\n", " ")
+    assert not (stack / "out.csv").exists()
+
+
+def test_bad_stacks(tmp_path):
+    def refused(content, says, name="bad.tif"):
+        path = tmp_path / name
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        elif content is not None:
+            tifffile.imwrite(
+                path, content, photometric="rgb" if content.shape[-1] == 3 else "minisblack"
+            )
+        result = call("localize", path, *UNITS, "-o", tmp_path / "out.csv")
+        assert result.exit_code == 1, result.output
+        assert says in result.output, result.output
+
+    refused(None, "There is no file", "missing.tif")
+    refused(b"not a picture at all", "could not be read as a TIFF")
+    save(tmp_path / "whole.tif", np.zeros((4, 32, 32), np.uint16))
+    refused((tmp_path / "whole.tif").read_bytes()[:3000], "could not be read as a TIFF")
+    refused(np.zeros((32, 32, 3), np.uint8), "grey frames")
+    refused(np.zeros((2, 2, 32, 32), np.uint8), "grey frames")
+    refused(np.zeros((32, 32), np.complex64), "pixels of type")
+    refused(np.full((2, 32, 32), np.nan, np.float32), "NaN or infinite")
+
+
+def test_saturated_and_empty_stacks(tmp_path):
+    frames = np.full((2, 24, 24), 90, np.uint8)
+    frames[1, 10:13, 10:13] = 255
+    save(tmp_path / "stack.tif", frames)
+    result = call("localize", tmp_path / "stack.tif", *UNITS, "-o", tmp_path / "out.csv")
+    assert result.exit_code == 0, result.output
+    assert "1 frames hold saturated pixels" in result.output
+    assert set(pd.read_csv(tmp_path / "out.csv")["frame"]) == {2}
+    save(tmp_path / "dark.tif", frames[:1])
+    result = call("localize", tmp_path / "dark.tif", *UNITS, "-o", tmp_path / "dark.csv")
+    assert result.exit_code == 0, result.output
+    assert len(pd.read_csv(tmp_path / "dark.csv")) == 0
+
+
+def test_bad_tables(stack):
+    (stack / "other.csv").write_text("a,b\n1,2\n")
+    (stack / "broken.csv").write_text("frame,x [nm],y [nm]\n1,2,three\n")
+    for path, says in [("other.csv", "no column"), ("broken.csv", "Line 2"), ("no.csv", "no file")]:
+        result = call("localize-eval", stack / path, stack / "truth.csv")
+        assert result.exit_code == 1
+        assert says in result.output.replace("\n", " ")
+    result = call("localize-eval", stack / "truth.csv", stack / "truth.csv", "--frames", "3")
+    assert "two numbers" in result.output
+
+
+def test_lengths():
+    assert read_length("x", "0.11um") == pytest.approx(110)
+    assert read_length("x", "1e2 nm") == 100
+
+
+def test_threads_find_the_same(threads):
+    frames = scene(frames=120)[1].numpy()
+    settings = Settings(psf=Psf(1.1), threshold=1000.0)
+    tables = []
+    for count in (1, 3):
+        threads(count)
+        tables.append(find_emitters(frames, settings, method="maxima", pixel=100.0))
+        assert torch.get_num_threads() == count
+    np.testing.assert_allclose(tables[0], tables[1], rtol=1e-5)
+
+
+def test_numpy_stacks(stack):
+    frames = tifffile.imread(stack / "stack.tif")
+    np.save(stack / "stack.npy", frames)
+    for name in ("stack.tif", "stack.npy"):
+        out = stack / f"{name}.csv"
+        assert call("localize", stack / name, *UNITS, "-o", out).exit_code == 0
+    assert (stack / "stack.tif.csv").read_text() == (stack / "stack.npy.csv").read_text()
+    (stack / "bad.npy").write_bytes(b"no array")
+    for name, says in [("bad.npy", "could not be read as a NumPy array"), ("no.npy", "no file")]:
+        result = call("localize", stack / name, *UNITS, "-o", stack / "out.csv")
+        assert result.exit_code == 1
+        assert says in result.output.replace("\n", " ")
+
+
+@pytest.mark.data
+def test_published_frames(tmp_path):
+    """Two frames of the published stack; what is reported is measured on frames 11 to 20."""
+    whole = tifffile.imread(data_file("smlm", "ArtificialDataset_demo1.tif"))
+    save(tmp_path / "stack.tif", whole[:2])
+    out = tmp_path / "positions.csv"
+    options = [*UNITS, "--sampled", "--gain", 2, "--base", 100]
+    result = call("localize", tmp_path / "stack.tif", *options, "-o", out)
+    assert result.exit_code == 0, result.output
+    truth = read_positions(data_file("smlm", "positions_demo1.csv"))
+    agreement = compare(read_positions(out), within(truth, 1, 2), 100.0)
+    assert "Emitters are alike" in result.output
+    assert agreement.jaccard > 0.93
+    assert agreement.rmse < 23
