@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.errors import UserError, plain_errors
 
 if TYPE_CHECKING:  # the command line starts fast: commands import what they need
     from geosoftmax_experiments.data.ordinal import Fold
     from geosoftmax_experiments.ordinal.runner import Backend
     from geosoftmax_experiments.ordinal.store import Settings
 
-__all__ = ["app", "compare_and_report", "plain_errors"]
+__all__ = ["app", "compare_and_report"]
 
 app = typer.Typer(
     help="Ordinal regression: the comparison of the paper, and models for your own tables.",
     no_args_is_help=True,
 )
-
-
-@contextlib.contextmanager
-def plain_errors() -> Iterator[None]:
-    """Print what a user can mend in a line, with a hint, and end with status 1."""
-    try:
-        yield
-    except UserError as error:
-        typer.echo(f"Error: {error.message}\nHint: {error.hint}", err=True)
-        raise typer.Exit(1) from None
 
 
 @app.command()

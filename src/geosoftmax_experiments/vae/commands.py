@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.ordinal.commands import plain_errors
+from geosoftmax_experiments.errors import UserError, plain_errors
 
 if TYPE_CHECKING:  # the command line starts fast: commands import what they need
     from geosoftmax_experiments.data.drawings import Drawings
