@@ -24,7 +24,7 @@ class _PlainGroup(TyperGroup):
 
 app = typer.Typer(
     cls=_PlainGroup,
-    help="A softmax that knows the geometry of its outputs: figures and experiments.",
+    help="A softmax that knows the geometry of its outputs: figures, experiments, a page to play.",
     epilog="Begin with: geosoftmax doctor, geosoftmax demo digits.",
     no_args_is_help=True,
     add_completion=False,
@@ -75,6 +75,19 @@ def figures(
     from geosoftmax_experiments.figures import run
 
     run(names or [], output, Console())
+
+
+@app.command()
+def play(
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port on 127.0.0.1.")] = 7860,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")
+    ] = True,
+) -> None:
+    """Open a page, on this machine alone, on which to play with the link function."""
+    from geosoftmax_experiments.play.serve import run
+
+    run(port, browser, Console())
 
 
 @demos.command()

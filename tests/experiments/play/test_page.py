@@ -1,0 +1,200 @@
+"""The page in a real browser: Chromium, driven by Playwright."""
+
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+]
+
+
+def free_port():
+    with socket.socket() as trial:
+        trial.bind(("127.0.0.1", 0))
+        return trial.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def address():
+    """`geosoftmax play` as a user starts it, and ends it by Ctrl-C."""
+    pytest.importorskip("gradio", reason="gradio is not installed: pip install .[play]")
+    port = free_port()
+    command = [sys.executable, "-m", "geosoftmax_experiments", "play", "--no-browser", "--port"]
+    server = subprocess.Popen(
+        [*command, str(port)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        wait_for(port, server)
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        server.send_signal(signal.SIGINT)
+        printed, _ = server.communicate(timeout=20)
+    assert f"http://127.0.0.1:{port}" in printed
+    assert "Traceback" not in printed
+
+
+def wait_for(port, server):
+    for _ in range(600):
+        with socket.socket() as trial:
+            if trial.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        assert server.poll() is None, server.communicate()[0]
+        time.sleep(0.1)
+    pytest.fail("the page did not open within a minute")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    api = pytest.importorskip(
+        "playwright.sync_api", reason="Playwright is not installed: pip install .[browser]"
+    )
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser, address):
+    """The page, loaded; after the test it has asked nobody else for anything, nor complained."""
+    context = browser.new_context(viewport={"width": 1100, "height": 1000})
+    page = context.new_page()
+    complaints, elsewhere = [], []
+    page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda r: None if is_ours(r.url, address) else elsewhere.append(r.url))
+    page.goto(address)
+    page.wait_for_selector("#bracket")
+    yield page
+    context.close()
+    assert complaints == []
+    assert elsewhere == []
+
+
+def is_ours(url, address):
+    return url.startswith((address, "data:", "blob:"))
+
+
+def changes(page, tab, act):
+    """Do something; return the seconds until the answer of a tab is another one."""
+    answer = f"{tab} .g-answer"
+    before = page.inner_text(answer)
+    start = time.perf_counter()
+    act()
+    page.wait_for_function(
+        "([s, t]) => document.querySelector(s) && document.querySelector(s).innerText !== t",
+        arg=[answer, before],
+        polling=10,
+    )
+    return time.perf_counter() - start
+
+
+def press(page, selector, key):
+    page.locator(selector).focus()
+    page.keyboard.press(key)
+
+
+def test_it_is_served_to_this_machine_alone(address):
+    assert address.startswith("http://127.0.0.1:")
+    port = int(address.rsplit(":", 1)[1].strip("/"))
+    with socket.socket() as other:  # another address of this machine
+        other.settimeout(2)
+        assert other.connect_ex(("127.0.0.2", port)) != 0
+
+
+def test_drawing_and_sliders_change_the_numbers(page):
+    def stroke():
+        box = page.locator("#sheet canvas").bounding_box()
+        page.mouse.move(box["x"] + 30, box["y"] + 30)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 220, box["y"] + 40, steps=4)
+        page.mouse.up()
+
+    changes(page, "#fields", stroke)
+    assert 'data-row="sparsemax"' in page.inner_html("#fields")
+    seconds = [
+        changes(page, "#fields", lambda: press(page, "#noise input[type=range]", "ArrowRight"))
+        for _ in range(5)
+    ]
+    assert sorted(seconds)[2] < 0.2
+    changes(page, "#fields", lambda: press(page, "#scale input[type=range]", "ArrowRight"))
+
+
+def test_keys_draw_and_digits_are_picked(page):
+    changes(page, "#fields", lambda: page.get_by_role("button", name="Clear the sheet").click())
+    assert "The sheet is empty" in page.inner_text("#fields")
+    page.locator("#sheet canvas").focus()
+    changes(page, "#fields", lambda: page.keyboard.press("Space"))
+    first = page.inner_text("#bracket")
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
+        page.keyboard.press(key)
+    changes(page, "#fields", lambda: page.keyboard.press("Space"))
+    assert page.inner_text("#bracket") != first
+
+
+def test_ordered_classes_by_keyboard(page):
+    page.get_by_role("tab", name="Ordered classes").click()
+    page.wait_for_selector("#certificate")
+    assert page.locator("#scores label:visible").count() == 6
+    seconds = [
+        changes(
+            page, "#ordinal", lambda: press(page, "#scores label:nth-child(2) input", "ArrowRight")
+        )
+        for _ in range(5)
+    ]
+    assert sorted(seconds)[2] < 0.2
+    changes(page, "#ordinal", lambda: press(page, "#classes input[type=range]", "ArrowRight"))
+    page.wait_for_function("document.querySelectorAll('#ordinal svg text').length === 7")
+    page.locator("#scores label:nth-child(7)").wait_for(state="visible")
+
+
+def test_three_classes(page):
+    page.get_by_role("tab", name="Three classes").click()
+    page.wait_for_selector("#level")
+    seconds = [
+        changes(page, "#simplex", lambda: press(page, "#score-2 input[type=range]", "ArrowRight"))
+        for _ in range(5)
+    ]
+    assert sorted(seconds)[2] < 0.2
+    assert page.locator("#simplex svg").count() == 2
+
+
+def test_bad_values_are_answered_in_words(page):
+    box = page.locator("#scale input[type=number]")
+    for text in ("1e99", "-3"):
+        changes(page, "#fields", lambda text=text: (box.fill(text), box.press("Enter")))
+        assert "scale must be a number from 0.25 to 4" in page.inner_text("#fields")
+    box.fill("")
+    box.press("Enter")
+    changes(page, "#fields", lambda: (box.fill("0.5"), box.press("Enter")))
+    assert "certified gap" in page.inner_text("#fields")
+
+
+def test_phone(browser, address):
+    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
+    page = context.new_page()
+    page.goto(address)
+    page.wait_for_selector("#bracket")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    box = page.locator("#sheet canvas").bounding_box()
+    assert box["width"] <= 390
+    changes(page, "#fields", lambda: page.touchscreen.tap(box["x"] + 20, box["y"] + 20))
+    context.close()
