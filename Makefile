@@ -15,7 +15,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 test slow: export OMP_WAIT_POLICY := PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo play test slow lint bench clean
+.PHONY: help demo play test slow lint docs bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
@@ -38,11 +38,15 @@ lint: .venv/.ready ## ruff (lint and format) and pyright
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
+docs: .venv/.ready-site ## the site, in docs/_build/html; warnings are errors
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "The site is in docs/_build/html/index.html"
+
 bench: .venv/.ready-bench ## the benchmarks, side by side with the rivals
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean: ## remove all that make made
-	rm -rf .venv build dist docs/_build .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist docs/_build docs/api docs/gallery docs/generated .pytest_cache .ruff_cache .hypothesis
 	find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is touched after its last command has succeeded, so an interrupted set-up starts again.

@@ -24,7 +24,7 @@ __all__ = ["COSTS", "MEANINGS", "SIDE", "digit", "show_fields"]
 
 SIDE = 28
 #: Power of the distance between pixels, by its name on the page.
-COSTS = {"squared distance": 2.0, "distance": 1.0}
+COSTS = {"squared distance": 2.0, "Manhattan distance": 1.0}
 #: Whether what is drawn is a distribution, of which the links get the distance field.
 MEANINGS = {"a distribution, seen through its distance field": True, "a score field": False}
 #: Height of a score field where the ink is full.

@@ -1,0 +1,82 @@
+"""The site builds without a warning, its links lead somewhere, and it fetches nothing."""
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+pytestmark = pytest.mark.slow
+
+
+class Page(HTMLParser):
+    """What a page links to, what it loads, and the names in it that can be linked to."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.loads, self.names = set(), set(), set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.names |= {found[key] for key in ("id", "name") if found.get(key)}
+        if tag == "a" and found.get("href"):
+            self.links.add(found["href"])
+        elif tag in {"script", "img", "source", "iframe"} and found.get("src"):
+            self.loads.add(found["src"])
+        elif tag == "link" and found.get("rel") in {"stylesheet", "icon", "preload"}:
+            self.loads.add(found["href"])
+
+
+@pytest.fixture(scope="module")
+def site():
+    pytest.importorskip("sphinx_gallery", reason="Sphinx is not installed: pip install .[docs]")
+    folder = ROOT / "docs" / "_build" / "html"
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-E", "-b", "html"]
+    done = subprocess.run([*command, "docs", folder], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return {path: Page(path.read_text(encoding="utf8")) for path in folder.rglob("*.html")}
+
+
+def test_there_is_a_page_for_all(site):
+    names = {path.name for path in site}
+    assert {"index.html", "maths.html", "why.html", "costs.html", "faq.html", "api.html"} <= names
+    examples = {name for name in names if name.startswith("plot_")}
+    assert len(examples) >= 12
+    assert len(examples) == len(list((ROOT / "examples").glob("plot_*.py")))
+
+
+def test_internal_links_lead_somewhere(site):
+    broken = []
+    for path, page in site.items():
+        for link in page.links:
+            address, name = urldefrag(unquote(link))
+            if re.match(r"(https?|mailto):", address):
+                continue
+            target = (path.parent / address).resolve() if address else path
+            if not target.exists():
+                broken.append(f"{path.name}: {link}")
+            elif name and target in site and name not in site[target].names:
+                broken.append(f"{path.name}: {link} (no such place)")
+    assert broken == []
+
+
+def test_nothing_is_fetched_from_elsewhere(site):
+    loads = {load for page in site.values() for load in page.loads}
+    assert [load for load in loads if re.match(r"(https?:)?//", load)] == []
+    styles = {path for page in site for path in page.parent.glob("_static/**/*.css")}
+    for style in styles:
+        text = style.read_text(encoding="utf8", errors="ignore")
+        assert re.findall(r"(?:url\(|@import)\s*['\"]?(?:https?:)?//[^)\s]*", text) == [], style
+
+
+def test_formulas_are_set(site):
+    """MathJax lies on the site; in the maths there is something to set."""
+    maths = next(path for path in site if path.name == "maths.html")
+    assert (maths.parent / "_static" / "mathjax" / "tex-chtml.js").exists()
+    assert maths.read_text(encoding="utf8").count('class="math') > 100
