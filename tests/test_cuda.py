@@ -14,6 +14,7 @@ from geosoftmax import (
     geometric_softmax,
     hausdorff_divergence,
     nn,
+    potential_logistic_loss,
     sinkhorn_potential,
     solve,
 )
@@ -61,9 +62,12 @@ def test_cuda_agrees_with_cpu(cost, dtype):
         alpha = geometric_softmax(f, there)
         loss = geometric_logistic_loss(f, t, there)
         (alpha.square().sum() + loss).backward()
+        solver_free = potential_logistic_loss(f, t, there)
+        (slope,) = torch.autograd.grad(solver_free, f)
         potential = sinkhorn_potential(t, there)
         divergence = hausdorff_divergence(t, solution.alpha.double().to(dtype), there)
         parts = [alpha, loss, f.grad, potential, divergence, extrapolate(f, there)]
+        parts += [solver_free, slope]
         results.append([p.detach().cpu() for p in parts])
     for here, there in zip(*results, strict=True):
         torch.testing.assert_close(there, here, atol=atol, rtol=atol)
@@ -117,6 +121,7 @@ def test_no_synchronisation(fused, request):
     name = request.node.callspec.params["fused"]
     run_once(cost, scores, target)  # compiles, and factorises the cost once
     geometric_softmax(scores, cost).square().sum().backward()
+    potential_logistic_loss(scores, target, cost).backward()
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -124,6 +129,8 @@ def test_no_synchronisation(fused, request):
         run_once(cost, scores, labelled(cost, scores))
         solve(scores.detach(), cost, tol=1e-3)
         geometric_softmax(scores.detach(), cost, tol=1e-4)
+        if name == "plane":
+            potential_logistic_loss(scores, target, cost).backward()
         if name in REFINED:
             geometric_softmax(scores, cost).square().sum().backward()
     finally:
@@ -159,20 +166,24 @@ def test_fused_losses_agree_with_the_cpu(fused):
     assert (slope_there.cpu().double() - slope).flatten(1).abs().sum(1).max() <= 0.3
 
 
-def test_second_derivatives_of_fused_losses():
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+@pytest.mark.parametrize("layer", ["geometric", "potential"])
+def test_second_derivatives_of_fused_losses(layer, reduction):
     cost = (GridCost((6, 7)) / 2).to("cuda")
     f = torch.randn(3, 6, 7, device="cuda", requires_grad=True)
     target = torch.softmax(torch.randn(3, 42, device="cuda"), -1).reshape(3, 6, 7)
     weight = torch.randn_like(f)
 
-    def hessian_product(scores, distribution, there, tol):
-        loss = geometric_logistic_loss(scores, distribution, there, tol=tol, reduction="sum")
-        slope = torch.autograd.grad(loss, scores, create_graph=True)[0]
+    def hessian_product(scores, distribution, there, **options):
+        loss = {"geometric": geometric_logistic_loss, "potential": potential_logistic_loss}[layer]
+        value = loss(scores, distribution, there, reduction=reduction, **options).sum()
+        slope = torch.autograd.grad(value, scores, create_graph=True)[0]
         return torch.autograd.grad((slope * weight.to(slope)).sum(), scores)[0]
 
-    fused = hessian_product(f, target, cost, 1e-4)
+    options = {"tol": 1e-4} if layer == "geometric" else {}
+    fused = hessian_product(f, target, cost, **options)
     here = f.detach().cpu().double().requires_grad_()
-    exact = hessian_product(here, target.cpu().double(), cost.to("cpu"), None)
+    exact = hessian_product(here, target.cpu().double(), cost.to("cpu"))
     torch.testing.assert_close(fused.cpu().double(), exact, atol=5e-2, rtol=5e-2)
 
 

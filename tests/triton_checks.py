@@ -5,7 +5,15 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from geosoftmax import DenseCost, GridCost, LineCost, TreeCost, ZeroOneCost, sinkhorn_negentropy
+from geosoftmax import (
+    DenseCost,
+    GridCost,
+    LineCost,
+    TreeCost,
+    ZeroOneCost,
+    potential_logistic_loss,
+    sinkhorn_negentropy,
+)
 from geosoftmax.kernels import gpu, reference
 from geosoftmax.solvers.sinkhorn import sinkhorn
 from tests.generators import randn
@@ -174,6 +182,24 @@ def test_fit(name):
     expected = (mass * lower + sinkhorn_negentropy(double, cost) - linear).clamp_min(0)
     assert torch.allclose(loss.double(), expected, atol=1e-4)
     assert torch.allclose(slope, alpha - target, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["3x5", "31x17", "1x9"])
+@pytest.mark.parametrize("width", [1.0, 20.0, 300.0])
+def test_fit_potential(name, width):
+    cost = PLANES[name].to(DEVICE)
+    g = (width * randn(4, *cost.shape, seed=3)).float().to(DEVICE)
+    target = torch.softmax(3 * randn(4, cost.size, seed=4), 1).reshape(g.shape).to(DEVICE)
+    target[1, ..., ::2] = 0
+    target = (target / target.flatten(1).sum(1)[:, None, None]).float()
+    loss, slope = gpu.fit_potential(cost, g, target, share=0.5)
+    exact = g.double().requires_grad_()
+    expected = potential_logistic_loss(exact, target.double(), cost, reduction="none") / 2
+    (expected_slope,) = torch.autograd.grad(expected.sum(), exact)
+    assert torch.allclose(loss.double(), expected, rtol=1e-5, atol=1e-5)
+    if width < 300:  # float32 has no slope where the products underflow
+        assert torch.allclose(slope.double(), expected_slope, atol=1e-6)
+    assert slope.isfinite().all()
 
 
 @pytest.mark.parametrize("kernel", ["planes", "rows", "lines", "trees", "refined"])

@@ -14,6 +14,7 @@ that have one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -80,14 +81,40 @@ def log_sum_exp(f: Tensor, u: Tensor, alpha: Tensor, value: Tensor, cost: Cost) 
 
 
 def loss(
-    f: Tensor, target: Tensor, loss: Tensor, slope: Tensor, cost: Cost,
-    options: tuple[float, int, str],
+    f: Tensor, target: Tensor, loss: Tensor, slope: Tensor, cost: Cost, share: float | None,
+    tol: float, max_iter: int, method: str,
 ) -> Tensor:  # fmt: skip
     """Return the loss as a function of ``f``, given its slope ``Σα · softmax - α``.
 
-    The options are those that solve it once more, should second derivatives be asked for.
+    With a share, the sum of the samples' shares, and the slope is that of the share. The options
+    are those that solve it once more, should second derivatives be asked for.
     """
-    return _Loss.apply(f, target, loss, slope, cost, options)  # pyright: ignore
+
+    def slope_of(f: Tensor) -> Tensor:
+        alpha, u, _, _, _ = _ops.solve(f.detach(), cost, tol, max_iter, method, None)
+        return _mass(target, cost) * softmax(f, u, alpha, cost) - target
+
+    return _Loss.apply(f, loss, slope, cost, share, slope_of)  # pyright: ignore
+
+
+def potential_loss(
+    g: Tensor, target: Tensor, loss: Tensor, slope: Tensor, cost: Cost, share: float | None
+) -> Tensor:
+    """Return the loss of the potential layer, the same way."""
+
+    def slope_of(g: Tensor) -> Tensor:
+        v, _ = half_exponential(g, cost)
+        h = cost.matvec(v)
+        beta = v * h / inner(v, h, cost, keepdim=True)
+        there = target > 0
+        back = torch.where(there, target / torch.where(there, h, 1.0), 0.0)
+        return _mass(target, cost) * beta - v * cost.matvec(back)
+
+    return _Loss.apply(g, loss, slope, cost, share, slope_of)  # pyright: ignore
+
+
+def _mass(alpha: Tensor, cost: Cost) -> Tensor:
+    return alpha.sum(signal_dims(cost), keepdim=True)
 
 
 def scaling(alpha: Tensor, v: Tensor, cost: Cost) -> Tensor:
@@ -253,26 +280,24 @@ class _Value(Function):
 
 
 class _Loss(Function):
-    """All of a loss in one step, of scores alone."""
+    """All of a loss in one step, of scores alone; `slope_of` is its slope once more, with ties."""
 
     @staticmethod
     def forward(
-        ctx: Any, f: Tensor, target: Tensor, loss: Tensor, slope: Tensor, cost: Cost,
-        options: tuple[float, int, str],
+        ctx: Any, f: Tensor, loss: Tensor, slope: Tensor, cost: Cost, share: float | None,
+        slope_of: Callable[[Tensor], Tensor],
     ) -> Tensor:  # fmt: skip
-        ctx.cost, ctx.options = cost, options
-        ctx.save_for_backward(f, target, slope)
-        return loss.view_as(loss)
+        ctx.cost, ctx.share, ctx.slope_of = cost, share, slope_of
+        ctx.save_for_backward(f, slope)
+        return loss.view_as(loss) if share is None else loss.sum()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        f, target, slope = ctx.saved_tensors
+        f, slope = ctx.saved_tensors
         if torch.is_grad_enabled():  # it will be differentiated once more
-            tol, max_iter, method = ctx.options
-            alpha, u, _, _, _ = _ops.solve(f.detach(), ctx.cost, tol, max_iter, method, None)
-            mass = target.sum(signal_dims(ctx.cost), keepdim=True)
-            slope = mass * softmax(f, u, alpha, ctx.cost) - target
-        return slope * expand(grad, ctx.cost), None, None, None, None, None
+            slope = ctx.slope_of(f) * (1.0 if ctx.share is None else ctx.share)
+        grad = expand(grad, ctx.cost) if ctx.share is None else grad
+        return slope * grad, None, None, None, None, None
 
 
 class _LogSumExp(_Rule):

@@ -29,7 +29,7 @@ from geosoftmax._validation import (
     is_readable,
 )
 from geosoftmax.costs.base import Cost
-from geosoftmax.kernels import whole_fit
+from geosoftmax.kernels import whole_fit, whole_potential_fit
 from geosoftmax.solvers import Solution
 
 __all__ = [
@@ -306,13 +306,17 @@ def geometric_logistic_loss(
     )
     f = _computed(scores)
     options = _settle(scores.dtype, f, cost, tol, max_iter, method, distribution=False)
-    loss = _fused_loss(f, wanted, cost, options)
-    if loss is None:
-        lowest = torch.finfo(f.dtype).min  # rows that are all -inf are refused, not turned to NaN
-        f = f - f.detach().amax(_autograd.signal_dims(cost), keepdim=True).clamp_min(lowest)
-        alpha, u, lower, _, _ = _ops.solve(f.detach(), cost, *options, None)
-        conjugate = _autograd.log_sum_exp(f, u, alpha, lower, cost)
-        loss = _loss(wanted, f, conjugate, cost)
+    fused = _fused(
+        lambda dtype: whole_fit(options[2], cost, f.device, dtype, options[0]),
+        _autograd.loss, f, wanted, weight, cost, reduction, options,
+    )  # fmt: skip
+    if fused is not None:
+        return fused.to(scores.dtype)
+    lowest = torch.finfo(f.dtype).min  # rows that are all -inf are refused, not turned to NaN
+    f = f - f.detach().amax(_autograd.signal_dims(cost), keepdim=True).clamp_min(lowest)
+    alpha, u, lower, _, _ = _ops.solve(f.detach(), cost, *options, None)
+    conjugate = _autograd.log_sum_exp(f, u, alpha, lower, cost)
+    loss = _loss(wanted, f, conjugate, cost)
     return reduce_loss(loss, wanted, weight, cost, reduction).to(scores.dtype)
 
 
@@ -381,6 +385,12 @@ def potential_logistic_loss(
     check_reduction(reduction)
     wanted = read_target(target, logits, cost)
     g = _computed(logits)
+    fused = _fused(
+        lambda dtype: whole_potential_fit(cost, g.device, dtype),
+        _autograd.potential_loss, g, wanted, None, cost, reduction,
+    )  # fmt: skip
+    if fused is not None:
+        return fused.to(logits.dtype)
     v, peak = _autograd.half_exponential(g, cost)
     f = 2 * _autograd.log_product(v, cost, (g - peak) / 2)
     conjugate = torch.log(_autograd.inner(v, cost.matvec(v), cost))
@@ -590,20 +600,28 @@ def _scaled(
     return alpha, v
 
 
-def _fused_loss(
-    f: Tensor, target: Target, cost: Cost, options: tuple[float, int, str]
-) -> Tensor | None:
-    """Return the loss of each sample from one kernel and little else, where there is one."""
+def _fused(
+    choose: Callable[[torch.dtype], Callable[..., Any] | None], rule: Callable[..., Tensor],
+    f: Tensor, target: Target, weight: Tensor | None, cost: Cost, reduction: str,
+    options: tuple[Any, ...] = (),
+) -> Tensor | None:  # fmt: skip
+    """Return the reduced loss from one kernel and little else, where there is one.
+
+    `choose` returns it for a dtype. A plain mean or sum is in what the kernel writes: each sample's
+    share of it.
+    """
     alpha = target.alpha
     if alpha is None or f.numel() == 0 or not _autograd.is_everyday(f, alpha, cost.parameter):
         return None
-    tol, max_iter, method = options
-    dtype = torch.promote_types(f.dtype, alpha.dtype)
-    fit = whole_fit(method, cost, f.device, dtype, tol)
-    if fit is None:
+    kernel = choose(torch.promote_types(f.dtype, alpha.dtype))
+    if kernel is None:
         return None
-    loss, slope = fit(cost, f.detach(), alpha.to(f.dtype), tol, max_iter)
-    return _autograd.loss(f, alpha, loss, slope, cost, options)
+    plain = reduction != "none" and weight is None and target.counted is None
+    share = cost.size / f.numel() if plain and reduction == "mean" else 1.0
+    alpha = alpha.to(f.dtype)
+    loss, slope = kernel(cost, f.detach(), alpha, *options[:2], share)
+    loss = rule(f, alpha, loss, slope, cost, share if plain else None, *options)
+    return loss if plain else reduce_loss(loss, target, weight, cost, reduction)
 
 
 def _loss(target: Target, f: Tensor, conjugate: Tensor, cost: Cost) -> Tensor:

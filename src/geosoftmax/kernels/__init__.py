@@ -24,6 +24,7 @@ __all__ = [
     "triton_installed",
     "twin",
     "whole_fit",
+    "whole_potential_fit",
     "whole_sinkhorn",
     "whole_solve",
     "whole_support_solve",
@@ -55,14 +56,25 @@ def twin(operation: str, cost: Cost, device: torch.device) -> Callable[..., Any]
 def whole_fit(
     method: str, cost: Cost, device: torch.device, dtype: torch.dtype, tol: float
 ) -> Callable[..., Any] | None:
-    """Return a kernel ``(cost, scores, target, tol, max_iter) -> loss, slope``, if there is one.
+    """Return a kernel ``(cost, scores, target, tol, max_iter, share) -> loss, slope``.
 
-    `dtype` is that of the scores and of the target.
+    `dtype` is that of the scores and of the target. None if there is no such kernel.
     """
     if device.type == "cuda" and triton_installed():
         from geosoftmax.kernels import gpu
 
         return gpu.whole_fit(method, cost, dtype, tol)
+    return None
+
+
+def whole_potential_fit(
+    cost: Cost, device: torch.device, dtype: torch.dtype
+) -> Callable[..., Any] | None:
+    """Return a kernel ``(cost, logits, target, share) -> loss, slope``, if there is one."""
+    if device.type == "cuda" and triton_installed():
+        from geosoftmax.kernels import gpu
+
+        return gpu.whole_potential_fit(cost, dtype)
     return None
 
 

@@ -34,7 +34,11 @@ Epochs = Annotated[int | None, typer.Option(help="Epochs [as usual for the data]
 Batch = Annotated[int | None, typer.Option(help="Drawings of a step, on all devices together.")]
 Architecture = Annotated[str | None, typer.Option(help="mlp or dcgan [dcgan for 64×64].")]
 Latent = Annotated[int | None, typer.Option(help="Size of the codes [100; dcgan 256].")]
-Rate = Annotated[float, typer.Option(help="Learning rate of Adam.")]
+Rate = Annotated[float | None, typer.Option(help="Of Adam [0.001; strokes 0.0003].")]
+Decay = Annotated[bool, typer.Option(help="Let the learning rate fall to zero along a cosine.")]
+Gain = Annotated[
+    float | None, typer.Option(help="Scores are so many times what the decoder says [3; else 1].")
+]
 Precision = Annotated[str, typer.Option(help="Lightning's: 32-true, bf16-mixed, 16-mixed, …")]
 Compile = Annotated[bool, typer.Option("--compile", help="Compile the network with torch.compile.")]
 Start = Annotated[str, typer.Option(help="Scores begin at zero, or at those of the mean drawing.")]
@@ -65,7 +69,9 @@ def train(
     batch: Batch = None,
     architecture: Architecture = None,
     latent: Latent = None,
-    learning_rate: Rate = 1e-3,
+    learning_rate: Rate = None,
+    decay: Decay = True,
+    gain: Gain = None,
     precision: Precision = "32-true",
     compile: Compile = False,
     start: Start = "zero",
@@ -97,7 +103,7 @@ def train(
             drawings, epochs=epochs, batch=batch, architecture=architecture, latent=latent,
             every=every, loss=loss, weight=weight, seed=seed, learning_rate=learning_rate,
             precision=precision, compile=compile, start=start, scale=scale, on=on, size=size,
-            anneal=anneal, limit=limit, invert=invert,
+            anneal=anneal, gain=gain, decay=decay, limit=limit, invert=invert,
         )  # fmt: skip
         machine = Machine(accelerator, devices, nodes, strategy, save_seconds)
         try:
@@ -125,8 +131,8 @@ def compare(
         str, typer.Option(help="Output layers, separated by commas.")
     ] = "softmax,geometric,potential,sigmoid",
     weights: Annotated[
-        str, typer.Option(help="Weights of the latent KL, separated by commas.")
-    ] = "0.03,0.1,0.3,1,3,10",
+        str | None, typer.Option(help="Weights of the latent KL, separated by commas.")
+    ] = None,
     seeds: Annotated[int | None, typer.Option(help="Runs of each [3; digits 1].")] = None,
     size: Size = None,
     limit: Limit = None,
@@ -135,7 +141,9 @@ def compare(
     batch: Batch = None,
     architecture: Architecture = None,
     latent: Latent = None,
-    learning_rate: Rate = 1e-3,
+    learning_rate: Rate = None,
+    decay: Decay = True,
+    gain: Gain = None,
     precision: Precision = "32-true",
     compile: Compile = False,
     start: Start = "zero",
@@ -161,15 +169,17 @@ def compare(
         from geosoftmax_experiments.vae.training import Machine
 
         drawings = _load(data, size, limit, invert, console)
-        chosen, swept = _words(losses), _numbers(weights)
+        preset = PRESETS.get(data, OTHER)
+        chosen = _words(losses)
+        swept = preset.weights if weights is None else _numbers(weights)
         common = make_settings(
             drawings, epochs=epochs, batch=batch, architecture=architecture, latent=latent,
             every=every, loss=chosen[0], weight=swept[0], seed=0, learning_rate=learning_rate,
             precision=precision, compile=compile, start=start, scale=scale, on=on, size=size,
-            anneal=anneal, limit=limit, invert=invert,
+            anneal=anneal, gain=gain, decay=decay, limit=limit, invert=invert,
         )  # fmt: skip
         folder = output or Path("results") / f"vae-{Path(data).stem}"
-        count = PRESETS.get(data, OTHER).seeds if seeds is None else seeds
+        count = preset.seeds if seeds is None else seeds
         comparison = Comparison(folder, common, chosen, swept, count)
         if fresh:
             comparison.forget()

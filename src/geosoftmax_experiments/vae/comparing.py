@@ -24,6 +24,7 @@ from joblib import Parallel, delayed, parallel_config
 from rich.console import Console
 from threadpoolctl import threadpool_limits
 
+from geosoftmax import __version__
 from geosoftmax_experiments import files
 from geosoftmax_experiments.claims import claim
 from geosoftmax_experiments.data.drawings import Drawings
@@ -36,7 +37,7 @@ from geosoftmax_experiments.vae.training import Machine, read_metrics, time_step
 
 __all__ = ["Comparison", "Unit", "default_jobs", "provenance", "run"]
 
-PACKAGES = ("geosoftmax", "torch", "pytorch-lightning", "numpy")
+PACKAGES = ("torch", "pytorch-lightning", "numpy")
 ROUNDS = 3
 #: Runs that share a GPU: one alone leaves it idle between its small kernels.
 GPU_JOBS = 4
@@ -95,13 +96,12 @@ class Comparison:
         common = asdict(self.common)
         for name in ("loss", "weight", "seed"):
             del common[name]
-        versions = {name: version(name) for name in PACKAGES}
         return {
             "common": common,
             "losses": self.losses,
             "weights": self.weights,
             "seeds": self.seeds,
-            "versions": versions,
+            "versions": _versions(),
         }
 
     def claim(self) -> None:
@@ -136,6 +136,10 @@ class Comparison:
         """Return the seconds of a step with each loss."""
         path = self.folder / "timing.json"
         return {loss: float(s) for loss, s in _read(path)["seconds_per_step"].items()}
+
+    def measured_on(self) -> dict[str, Any]:
+        """Return where the steps were timed, and the runs begun."""
+        return _read(self.folder / "timing.json")["on"]
 
     def records(self) -> list[dict[str, Any]]:
         """Return all measurements.
@@ -209,7 +213,7 @@ def provenance() -> dict[str, Any]:
         "device": torch.cuda.get_device_name() if cuda else platform.processor() or "CPU",
         "system": platform.platform(),
         "threads": torch.get_num_threads(),
-        "versions": {name: version(name) for name in PACKAGES},
+        "versions": _versions(),
         "commit": _commit(),
     }
 
@@ -251,6 +255,10 @@ def _read(path: Path) -> Any:
         raise UserError(
             f"{path} is damaged.", "Remove it and run again: it alone is done anew."
         ) from None
+
+
+def _versions() -> dict[str, str]:
+    return {"geosoftmax": __version__, **{name: version(name) for name in PACKAGES}}
 
 
 def _commit() -> str | None:

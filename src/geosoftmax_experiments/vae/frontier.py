@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.interpolate import PchipInterpolator
 
 __all__ = ["BUDGETS", "DIRECTIONS", "Verdict", "at_budget", "matched_weights", "mean_frontier",
            "reference_at", "verdicts"]  # fmt: skip
@@ -72,14 +73,17 @@ def mean_frontier(points: Rows, loss: str, direction: str) -> Rows:
 
 
 def reference_at(rates: np.ndarray, values: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Return what is reached at other rates: log-linear between points; NaN beyond them.
+    """Return what is reached at other rates; NaN beyond those that were tried.
 
-    A higher rate never counts against a loss: what it reached at a lower one, it still has.
+    Between points a monotone cubic of the logarithms: frontiers bend, and a chord would lie on one
+    side of them. A higher rate never counts against a loss: what it reached at a lower one, it
+    still has.
     """
-    order = np.argsort(rates)
+    x, order = np.unique(_log(rates), return_index=True)
     best = np.minimum.accumulate(values[order])
-    found = np.interp(_log(at), _log(rates[order]), np.log(best), left=np.nan, right=np.nan)
-    return np.exp(found)
+    if len(x) < 2:
+        return np.full(len(at), np.nan)
+    return np.exp(PchipInterpolator(x, np.log(best), extrapolate=False)(_log(at)))
 
 
 def verdicts(rows: Rows) -> list[Verdict]:

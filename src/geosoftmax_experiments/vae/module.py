@@ -41,7 +41,7 @@ def build_net(settings: RunSettings, offset: Tensor | None = None) -> VAE:
     """Return a network with its first weights: the same for the same seed, whatever the loss."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(settings.seed, "weights"))
-        return VAE(settings.architecture, settings.shape, settings.latent, offset)
+        return VAE(settings.architecture, settings.shape, settings.latent, offset, settings.gain)
 
 
 class DrawingVAE(pl.LightningModule):
@@ -114,6 +114,14 @@ class DrawingVAE(pl.LightningModule):
         """Adam."""
         fused = self.device.type == "cuda"
         return torch.optim.Adam(self.parameters(), self.settings.learning_rate, fused=fused)
+
+    def on_train_batch_start(self, batch: int, batch_idx: int) -> None:
+        """Set the learning rate of the step."""
+        if self.settings.decay:
+            done = (self.current_epoch * self.steps + batch) / (self.settings.epochs * self.steps)
+            rate = self.settings.learning_rate * (1 + math.cos(math.pi * done)) / 2
+            for group in self.trainer.optimizers[0].param_groups:
+                group["lr"] = rate
 
     def train_dataloader(self) -> Any:
         """Numbers of steps: `training_step` picks the drawings."""

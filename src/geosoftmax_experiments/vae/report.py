@@ -50,9 +50,9 @@ def write_report(comparison: Comparison, drawings: Drawings) -> Path:
     results = {
         "settings": comparison.words(),
         "drawings": _counts(drawings),
-        "on": provenance(),
+        "on": comparison.measured_on(),
+        "drawn_on": provenance(),
         "seconds_per_step": comparison.timing(),
-        "timed_on": json.loads((folder / "timing.json").read_text(encoding="utf8"))["on"],
         "verdicts": [verdict._asdict() for verdict in found],
         "pictures_at_weight": matched,
         "rows": comparison.records(),
@@ -105,9 +105,9 @@ def _markdown(
         f"# Drawings: {drawings.name}",
         _what(comparison, drawings),
         "## Who wins at equal rate",
-        "Divergence of each loss over that of softmax at the same latent KL (log-linear between "
-        "the rates of softmax, seed by seed; rates beyond those of softmax, and below "
-        f"{LEAST_RATE:g} nat, do not count).",
+        "Divergence of each loss over that of softmax at the same latent KL (a monotone cubic of "
+        "the logarithms between the rates of softmax, seed by seed; rates beyond those of softmax, "
+        f"and below {LEAST_RATE:g} nat, do not count).",
         as_markdown(_verdict_table(found)),
         "\n".join(_sentence(verdict) for verdict in found if verdict.budget == "epochs"),
         "![Divergence against latent KL](frontier.png)",
@@ -131,16 +131,18 @@ def _markdown(
 
 
 def _what(comparison: Comparison, drawings: Drawings) -> str:
-    common, where = comparison.common, provenance()
+    common, where = comparison.common, comparison.measured_on()
     counts = _counts(drawings)
+    decayed = ", falling to zero" if common.decay else ""
     annealed = f" (annealed in {common.anneal:g} of the epochs)" if common.anneal else ""
     return (
         f"{counts['pictures']:,} drawings of {common.shape[0]}×{common.shape[1]} pixels "
         f"({counts['blank']} blank ones dropped): {counts['train']:,} to train, "
         f"{counts['validation']:,} to validate, {counts['test']:,} to test. Architecture "
         f"{common.architecture}, latent size {common.latent}, {common.epochs} epochs, batch "
-        f"{common.batch}, Adam at {common.learning_rate:g}, precision {common.precision}, start "
-        f"{common.start}, cost {common.scale:g} times the squared distance{annealed}; weights "
+        f"{common.batch}, Adam at {common.learning_rate:g}{decayed}, precision "
+        f"{common.precision}, start {common.start}, gain {common.gain:g}, cost "
+        f"{common.scale:g} times the squared distance{annealed}; weights "
         f"{', '.join(f'{w:g}' for w in comparison.weights)}; "
         f"{comparison.seeds} {'seed' if comparison.seeds == 1 else 'seeds'}. On {where['device']}, "
         f"torch {where['versions']['torch']}, commit {where['commit']}."

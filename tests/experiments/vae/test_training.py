@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import pytorch_lightning as pl
 import torch
 from safetensors.torch import load_file
 
@@ -21,7 +22,7 @@ from geosoftmax_experiments.vae.layers import LAYERS
 from geosoftmax_experiments.vae.measures import MEASURES
 from geosoftmax_experiments.vae.module import DrawingVAE, build_net
 from geosoftmax_experiments.vae.settings import make_settings, read_settings
-from geosoftmax_experiments.vae.training import Machine, read_metrics, train
+from geosoftmax_experiments.vae.training import Machine, _quiet, read_metrics, train
 
 PROGRAM = [sys.executable, "-m", "geosoftmax_experiments", "vae", "train"]
 OPTIONS = ["--limit", "200", "--batch", "32", "--accelerator", "cpu", "--save-seconds", "0"]
@@ -50,9 +51,37 @@ def same_bits(one, other):
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
+def test_the_learning_rate_falls_to_zero(digits, tmp_path):
+    module = DrawingVAE(settings(digits, epochs=2), digits)
+    seen = []
+
+    class Rates(pl.Callback):
+        def on_before_optimizer_step(self, trainer, pl_module, optimizer):
+            seen.append(optimizer.param_groups[0]["lr"])
+
+    trainer = pl.Trainer(
+        max_epochs=2, accelerator="cpu", logger=False, callbacks=[Rates()],
+        enable_progress_bar=False, enable_checkpointing=False, enable_model_summary=False,
+        limit_val_batches=0,
+    )  # fmt: skip
+    with _quiet():
+        trainer.fit(module)
+    assert len(seen) == 2 * module.steps
+    assert seen[0] == module.settings.learning_rate
+    assert seen[module.steps] == pytest.approx(seen[0] / 2)
+    assert seen == sorted(seen, reverse=True)
+    assert 0 < seen[-1] < 0.1 * seen[0]
+
+
+def test_the_gain_multiplies_what_the_decoder_says(digits):
+    nets = [build_net(settings(digits, gain=gain)) for gain in (1.0, 3.0)]
+    code = torch.randn(2, nets[0].decoder[0].in_features)
+    assert torch.allclose(nets[1].decode(code), 3 * nets[0].decode(code))
+
+
 @pytest.mark.parametrize("loss", LAYERS)
 def test_every_layer_learns(digits, tmp_path, loss):
-    wanted = settings(digits, loss=loss, epochs=8, every=4, start="mean", weight=0.1)
+    wanted = settings(digits, loss=loss, epochs=8, every=4, start="mean", weight=0.1, decay=False)
     rows = read_metrics(train(wanted, digits, tmp_path, HERE))
     assert [row["epoch"] for row in rows] == [4, 8]
     assert rows[1]["step"] == 8 * 5

@@ -17,6 +17,7 @@ from geosoftmax.costs.grid import is_absolute_line
 from geosoftmax.kernels import reference
 from geosoftmax.kernels.gpu.grid import fit_grid, split_grid
 from geosoftmax.kernels.gpu.line import prune_line
+from geosoftmax.kernels.gpu.potential import fit_potential
 from geosoftmax.kernels.gpu.refine import refine, solve_on
 from geosoftmax.kernels.gpu.rows import split_rows
 from geosoftmax.kernels.gpu.sinkhorn import sinkhorn_grid, sinkhorn_rows
@@ -24,6 +25,7 @@ from geosoftmax.kernels.gpu.tree import prune_tree
 
 __all__ = [
     "fit_grid",
+    "fit_potential",
     "prune_line",
     "prune_tree",
     "refine",
@@ -35,6 +37,7 @@ __all__ = [
     "split_rows",
     "whole",
     "whole_fit",
+    "whole_potential_fit",
     "whole_sinkhorn",
 ]
 
@@ -42,6 +45,8 @@ __all__ = [
 LONGEST_SIDE = 128
 #: Outputs of which 16 rows fit into registers, with the dense matrix of any cost.
 LARGEST_MATRIX = reference.SMALL_MATRIX
+#: The same with products in float32: their matrices take twice the shared memory.
+LONGEST_SINGLE_SIDE = 64
 #: Longest side of a plane, and outputs of another cost, that one program holds in float64.
 LONGEST_REFINED_SIDE = 64
 LARGEST_REFINED_MATRIX = 128
@@ -71,6 +76,12 @@ def whole(method: str, cost: Cost, dtype: torch.dtype, tol: float) -> Callable[.
 def whole_fit(method: str, cost: Cost, dtype: torch.dtype, tol: float) -> Callable[..., Any] | None:
     """Return the kernel for a whole loss by this method, if there is one."""
     return fit_grid if _splits(method, dtype, tol) and _is_plane(cost) else None
+
+
+def whole_potential_fit(cost: Cost, dtype: torch.dtype) -> Callable[..., Any] | None:
+    """Return the kernel for a whole loss of the potential layer, if there is one."""
+    fits = _is_plane(cost) and max(cost.shape) <= LONGEST_SINGLE_SIDE
+    return fit_potential if dtype == torch.float32 and fits else None
 
 
 def _splits(method: str, dtype: torch.dtype, tol: float) -> bool:

@@ -23,6 +23,7 @@ from geosoftmax.costs import GridCost
 from geosoftmax.costs.base import Cost
 from geosoftmax.kernels import reference
 from geosoftmax.kernels.gpu.halves import both, halves, load_square
+from geosoftmax.kernels.gpu.sinkhorn import negentropy
 from geosoftmax.kernels.gpu.tiles import (
     CHECK_EVERY,
     LIFT,
@@ -30,6 +31,8 @@ from geosoftmax.kernels.gpu.tiles import (
     on_device,
     outputs,
     padded,
+    sums,
+    tile,
 )
 
 #: Bytes of shared memory that matrices may take.
@@ -70,21 +73,21 @@ def split_grid(
 
 
 def fit_grid(
-    cost: Cost, scores: Tensor, target: Tensor, tol: float, max_iter: int,
+    cost: Cost, scores: Tensor, target: Tensor, tol: float, max_iter: int, share: float = 1.0,
     tuning: Tuning | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """From scores and distributions to the loss of each sample and its slope in the scores.
 
-    ``Σα Ω*(f) + Ω(α) - ⟨α,f⟩``, at least 0, and ``Σα · softmax - α``.
+    ``Σα Ω*(f) + Ω(α) - ⟨α,f⟩``, at least 0, and ``Σα · softmax - α``; `share` times both.
     """
     f, target = scores.contiguous(), target.contiguous()
     loss, slope = f.new_empty(f.shape[:-2]), torch.empty_like(f)
-    _launch(_fit, cost, f, (target, loss, slope), loss.numel(), tol, max_iter, tuning)
+    _launch(_fit, cost, f, (target, loss, slope, share), loss.numel(), tol, max_iter, tuning)
     return loss, slope
 
 
 def _launch(
-    kernel: Any, cost: Cost, f: Tensor, others: tuple[Tensor, ...], samples: int, tol: float,
+    kernel: Any, cost: Cost, f: Tensor, others: tuple[Any, ...], samples: int, tol: float,
     max_iter: int, tuning: Tuning | None,
 ) -> None:  # fmt: skip
     assert isinstance(cost, GridCost)
@@ -146,25 +149,12 @@ def _solution(s, x):
 
 
 @triton.jit
-def _add_both(x1, y1, x2, y2):
-    return x1 + x2, y1 + y2
-
-
-@triton.jit
-def _sums(x, y):
-    """Sum two tiles at once: most of the time of a sum is waiting for it."""
-    size: tl.constexpr = x.shape[0] * x.shape[1]
-    x, y = tl.reshape(x, [size], can_reorder=True), tl.reshape(y, [size], can_reorder=True)
-    return tl.reduce((x, y), 0, _add_both)
-
-
-@triton.jit
 def _gap(b, u, h):
     """Return ``⟨b,u⟩``, ``⟨u,h⟩`` and a bound of the gap, where ``h = Ku``; large if ``u = 0``."""
-    bu, uh = _sums(b * u, u * h)
+    bu, uh = sums(b * u, u * h)
     scale = bu / uh
     v = tl.maximum(b - h * scale, 0.0)
-    v_sum, vh = _sums(v, v * h)
+    v_sum, vh = sums(v, v * h)
     gap = (2 * vh * scale + v_sum * v_sum) / (bu * scale)
     return bu, uh, tl.where(bu == 0.0, 1e9, gap)
 
@@ -216,11 +206,11 @@ def _minimise(
     RESIDENT: tl.constexpr, LEFT: tl.constexpr,
 ):  # fmt: skip
     """Solve (QP): return ``u``, ``⟨b,u⟩``, ``uᵀKu``, a bound of the gap and the iterations."""
-    tile = tl.arange(0, H)[:, None] * W + tl.arange(0, W)[None, :]
-    eigenvalues = tl.load(fields + tile)
+    entries = tl.arange(0, H)[:, None] * W + tl.arange(0, W)[None, :]
+    eigenvalues = tl.load(fields + entries)
     first, rho = tl.load(penalties), tl.load(penalties + 1)
     s, x, seen, done = _turn(
-        b, b * tl.load(fields + H * W + tile), eigenvalues, first, FIRST_RELAXATION, tol,
+        b, b * tl.load(fields + H * W + entries), eigenvalues, first, FIRST_RELAXATION, tol,
         zero, FIRST, zero, vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo,
         H, W, FIRST, 1, RESIDENT, LEFT,
     )  # fmt: skip
@@ -257,30 +247,25 @@ def _square(pointer, N: tl.constexpr, RESIDENT: tl.constexpr):
 
 
 @triton.jit
-def _negentropy(
-    a, mass, size, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo,
-    H: tl.constexpr, W: tl.constexpr, RESIDENT: tl.constexpr, LEFT: tl.constexpr,
+def _solved(
+    scores, vh, vw, kh_hi, kh_lo, kw_hi, kw_lo, kh, kw, fields, penalties,
+    place, inside, tol, max_iter, zero,
+    H: tl.constexpr, W: tl.constexpr, CHECK: tl.constexpr, REFRESH: tl.constexpr,
+    FIRST: tl.constexpr, FIRST_RELAXATION: tl.constexpr, RELAXATION: tl.constexpr,
+    RESIDENT: tl.constexpr, LEFT: tl.constexpr,
 ):  # fmt: skip
-    """Return ``Ω(α)``: the least ``vᵀKv - 2⟨α, log v⟩``, which sees an error of ``v`` squared.
-
-    Three steps of Sinkhorn's iteration, by the roots of Chebyshev's polynomial on [1, 2], divide
-    the error of ``log v`` by 99: see `solvers.sinkhorn`.
-    """
-    a = a * size  # about 1: inside half precision
-    h = both(a, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo, H, W, False, 1, RESIDENT, LEFT)
-    inside = a > 0
-    log_a = tl.log(tl.where(inside, a, 1.0))
-    log_v = log_a - 0.5 * tl.log(tl.where(inside, tl.maximum(h, a), 1.0))
-    for k in range(3):
-        v = tl.where(inside, tl.exp(log_v), 0.0)
-        h = both(v, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo, H, W, False, 1, RESIDENT, LEFT)
-        h = tl.maximum(h, v)  # K has a diagonal of ones: rounding went below
-        share = tl.where(k == 0, 0.5173, tl.where(k == 1, 0.9373, 0.6667))
-        log_v += (log_a - log_v - tl.log(tl.where(inside, h, 1.0))) * share
-    v = tl.where(inside, tl.exp(log_v), 0.0)
-    h = both(v, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo, H, W, False, 3, RESIDENT, LEFT)
-    energy, linear = _sums(v * h, tl.where(inside, a * (log_a - log_v), 0.0))
-    return 2 * linear / size + mass * (tl.log(energy / (mass * size * size)) - 1.0) + 1.0
+    """Read the scores of a sample and solve: return the peak, ``b``, and what `_minimise` does."""
+    vh_hi, vh_lo = _square(vh, H, RESIDENT)
+    vw_hi, vw_lo = _square(vw, W, RESIDENT)
+    f = tl.load(scores + place, mask=inside, other=float("-inf"))
+    peak = tl.max(f)
+    b = tl.exp((f - peak) * 0.5)
+    u, bu, uh, gap, done = _minimise(
+        b, fields, penalties, tol, max_iter, zero,
+        vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo,
+        H, W, CHECK, REFRESH, FIRST, FIRST_RELAXATION, RELAXATION, RESIDENT, LEFT,
+    )  # fmt: skip
+    return peak, b, u, bu, uh, gap, done
 
 
 # ------------------------------------------------------------------ kernels
@@ -295,21 +280,12 @@ def _split(
     FIRST: tl.constexpr, FIRST_RELAXATION: tl.constexpr, RELAXATION: tl.constexpr,
     RESIDENT: tl.constexpr, LEFT: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
-    i = tl.arange(0, H)[:, None]
-    j = tl.arange(0, W)[None, :]
-    inside = (i < height) & (j < width)
-    place = row * height * width + i * width + j
-    vh_hi, vh_lo = _square(vh, H, RESIDENT)
-    vw_hi, vw_lo = _square(vw, W, RESIDENT)
+    row, place, inside = tile(height, width, H, W)
     kh_hi, kh_lo = _square(kh, H, RESIDENT)
     kw_hi, kw_lo = _square(kw, W, RESIDENT)
-    f = tl.load(scores + place, mask=inside, other=float("-inf"))
-    peak = tl.max(f)
-    b = tl.exp((f - peak) * 0.5)
-    u, bu, uh, gap, done = _minimise(
-        b, fields, penalties, tol, max_iter, zero,
-        vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo,
+    peak, b, u, bu, uh, gap, done = _solved(
+        scores, vh, vw, kh_hi, kh_lo, kw_hi, kw_lo, kh, kw, fields, penalties,
+        place, inside, tol, max_iter, zero,
         H, W, CHECK, REFRESH, FIRST, FIRST_RELAXATION, RELAXATION, RESIDENT, LEFT,
     )  # fmt: skip
     scale = bu / uh
@@ -323,39 +299,30 @@ def _split(
 
 @triton.jit
 def _fit(
-    scores, target, loss_out, slope_out,
+    scores, target, loss_out, slope_out, share,
     vh, vw, kh, kw, fields, penalties,
     height, width, tol, slack, max_iter, zero,
     H: tl.constexpr, W: tl.constexpr, CHECK: tl.constexpr, REFRESH: tl.constexpr,
     FIRST: tl.constexpr, FIRST_RELAXATION: tl.constexpr, RELAXATION: tl.constexpr,
     RESIDENT: tl.constexpr, LEFT: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
-    i = tl.arange(0, H)[:, None]
-    j = tl.arange(0, W)[None, :]
-    inside = (i < height) & (j < width)
-    place = row * height * width + i * width + j
-    vh_hi, vh_lo = _square(vh, H, RESIDENT)
-    vw_hi, vw_lo = _square(vw, W, RESIDENT)
+    row, place, inside = tile(height, width, H, W)
     kh_hi, kh_lo = _square(kh, H, RESIDENT)
     kw_hi, kw_lo = _square(kw, W, RESIDENT)
-    f = tl.load(scores + place, mask=inside, other=float("-inf"))
-    peak = tl.max(f)
-    b = tl.exp((f - peak) * 0.5)
-    u, bu, uh, _, _ = _minimise(
-        b, fields, penalties, tol, max_iter, zero,
-        vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo,
+    peak, b, u, bu, uh, _, _ = _solved(
+        scores, vh, vw, kh_hi, kh_lo, kw_hi, kw_lo, kh, kw, fields, penalties,
+        place, inside, tol, max_iter, zero,
         H, W, CHECK, REFRESH, FIRST, FIRST_RELAXATION, RELAXATION, RESIDENT, LEFT,
     )  # fmt: skip
     conjugate = tl.log(bu * bu / uh)  # less the peak, as the linear term
     a = tl.load(target + place, mask=inside, other=0.0)
     mass = tl.sum(a)
-    tl.store(slope_out + place, u * b * (mass / bu) - a, mask=inside)
-    negentropy = _negentropy(
+    tl.store(slope_out + place, (u * b * (mass / bu) - a) * share, mask=inside)
+    omega = negentropy(
         a, mass, 1.0 * height * width, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo,
         H, W, RESIDENT, LEFT,
     )  # fmt: skip
     f = tl.load(scores + place, mask=inside, other=float("-inf"))
     linear = tl.sum(tl.where(a > 0, a * (f - peak), 0.0))
-    loss = mass * (conjugate - slack) + negentropy - linear
-    tl.store(loss_out + row, tl.where(loss < 0.0, 0.0, loss))
+    loss = mass * (conjugate - slack) + omega - linear
+    tl.store(loss_out + row, tl.where(loss < 0.0, 0.0, loss) * share)
