@@ -45,6 +45,12 @@ def test_a_solver_that_lies_is_found(monkeypatch):
     assert "Failed: line" in console.export_text()
 
 
+@pytest.mark.gpu
+def test_gpu_is_tried():
+    found = {finding.name: finding for finding in doctor.back_ends()}
+    assert found["GPU kernels (Triton, CUDA)"].passed
+
+
 def test_a_back_end_that_raises_is_named(monkeypatch):
     def broken():
         raise RuntimeError("no compiler\nlong story")
