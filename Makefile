@@ -38,7 +38,7 @@ lint: .venv/.ready ## ruff (lint and format) and pyright
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
-docs: .venv/.ready-site ## the site, in docs/_build/html; warnings are errors
+docs: .venv/.ready ## the site, in docs/_build/html; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "The site is in docs/_build/html/index.html"
 
@@ -57,11 +57,11 @@ clean: ## remove all that make made
 	@touch $@
 
 .venv/.ready: pyproject.toml constraints.txt | .venv/.made
-	$(PIP_INSTALL) -e ".[dev,experiments]"
+	$(PIP_INSTALL) -e ".[dev,experiments,docs]"
 	@touch $@
 
 .venv/.ready-site: .venv/.ready
-	$(PIP_INSTALL) -e ".[docs,play,browser]"
+	$(PIP_INSTALL) -e ".[play,browser]"
 	@touch $@
 
 .venv/.ready-bench: .venv/.ready

@@ -1,6 +1,7 @@
 """The site builds without a warning, its links lead somewhere, and it fetches nothing."""
 
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -10,7 +11,6 @@ from urllib.parse import unquote, urldefrag
 import pytest
 
 ROOT = Path(__file__).parent.parent
-pytestmark = pytest.mark.slow
 
 
 class Page(HTMLParser):
@@ -32,15 +32,40 @@ class Page(HTMLParser):
             self.loads.add(found["href"])
 
 
-@pytest.fixture(scope="module")
-def site():
-    pytest.importorskip("sphinx_gallery", reason="Sphinx is not installed: pip install .[docs]")
-    folder = ROOT / "docs" / "_build" / "html"
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-E", "-b", "html"]
-    done = subprocess.run([*command, "docs", folder], cwd=ROOT, capture_output=True, text=True)
+def build(folder, *options):
+    """Build the site from a copy, so that nobody's own build is touched; return its pages."""
+    made = shutil.ignore_patterns("_build", "api", "gallery", "generated")
+    shutil.copytree(ROOT / "docs", folder / "docs", ignore=made)
+    for name in ("benchmarks", "examples"):
+        (folder / name).symlink_to(ROOT / name)
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", *options, "-b", "html"]
+    html = folder / "html"
+    done = subprocess.run(
+        [*command, folder / "docs", html], cwd=folder, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    return {path: Page(path.read_text(encoding="utf8")) for path in folder.rglob("*.html")}
+    return {path: Page(path.read_text(encoding="utf8")) for path in html.rglob("*.html")}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site without the pictures of the gallery, which take half a minute."""
+    pytest.importorskip("sphinx_gallery", reason="Sphinx is not installed: pip install .[docs]")
+    return build(tmp_path_factory.mktemp("site"), "-D", "plot_gallery=0")
+
+
+@pytest.mark.slow
+def test_examples_run_and_their_pages_are_whole(tmp_path):
+    pytest.importorskip("sphinx_gallery", reason="Sphinx is not installed: pip install .[docs]")
+    site = build(tmp_path)
+    test_there_is_a_page_for_all(site)
+    test_internal_links_lead_somewhere(site)
+    test_nothing_is_fetched_from_elsewhere(site)
+    pictures = {
+        path.name for path in (tmp_path / "html" / "_images").glob("sphx_glr_plot_*_001.png")
+    }
+    assert len(pictures) == len(list((ROOT / "examples").glob("plot_*.py")))
 
 
 def test_there_is_a_page_for_all(site):

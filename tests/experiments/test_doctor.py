@@ -46,6 +46,7 @@ def test_a_solver_that_lies_is_found(monkeypatch):
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_gpu_is_tried():
     found = {finding.name: finding for finding in doctor.back_ends()}
     assert found["GPU kernels (Triton, CUDA)"].passed
