@@ -28,6 +28,7 @@ app = typer.Typer(
     epilog="Begin with: geosoftmax doctor, geosoftmax demo digits.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode="markdown",  # not "rich", which takes words in brackets for styles
     pretty_exceptions_enable=False,
 )
 demos = typer.Typer(help="What it does, in a minute.", no_args_is_help=True)

@@ -1,6 +1,7 @@
 """Errors of the command line: a line and a hint; with --debug, all of it."""
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from geosoftmax_experiments import doctor
@@ -37,11 +38,33 @@ def test_any_error_is_a_line_and_a_hint(monkeypatch, error, line, hint):
     assert call("doctor").exception is not error  # --debug was for that command alone
 
 
-@pytest.mark.parametrize("path", [[], ["demo"], ["ordinal"], ["vae"]])
-def test_help_at_every_level_says_what_each_command_does(path):
-    result = call(*path, "--help")
+def commands(group, path=()):
+    """Yield every command with its path, groups too."""
+    yield path, group
+    for name, command in getattr(group, "commands", {}).items():
+        yield from commands(command, (*path, name))
+
+
+@pytest.mark.parametrize(("path", "command"), [*commands(get_command(app))])
+def test_help_shows_all_that_was_written(path, command):
+    """Also words in brackets, which a console may take for styles."""
+    result = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "400"})
     assert result.exit_code == 0
-    assert call(*path).output  # without a command: the same help, not silence
+    shown = result.output.split()
+    written = [
+        command.help or "",
+        *(getattr(option, "help", "") or "" for option in command.params),
+    ]
+    assert command.help
+    missing = [
+        word for text in written for word in text.replace("`", "").split() if word not in shown
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("path", [[], ["demo"], ["ordinal"], ["vae"]])
+def test_without_a_command_there_is_help(path):
+    assert "Usage: " in call(*path).output
 
 
 def test_usage_errors_are_typers_own():

@@ -77,11 +77,13 @@ def test_simplex_numbers():
 
 @pytest.mark.parametrize("show", GOOD)
 def test_answers_are_fast(show):
-    show(*GOOD[show])
-    start = time.perf_counter()
-    page = show(*GOOD[show])
-    assert "alert" not in page
-    assert time.perf_counter() - start < 0.2
+    assert "alert" not in show(*GOOD[show])
+    seconds = []
+    for _ in range(5):  # others may have the core at one time, not at all times
+        start = time.perf_counter()
+        show(*GOOD[show])
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 0.1  # which leaves as much for the way to the page and back
 
 
 @pytest.mark.parametrize("show", GOOD)

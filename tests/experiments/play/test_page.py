@@ -120,6 +120,36 @@ def test_it_is_served_to_this_machine_alone(address):
         assert other.connect_ex(("127.0.0.2", port)) != 0
 
 
+LISTENING = """
+import socket, sys, time
+
+def refuse(found):
+    print("ASKED", found, flush=True)
+    raise OSError("no network")
+
+resolve, connect = socket.getaddrinfo, socket.socket.connect
+ours = lambda host: str(host) in ("127.0.0.1", "localhost", "None", "0.0.0.0")
+socket.getaddrinfo = lambda host, *a, **k: resolve(host, *a, **k) if ours(host) else refuse(host)
+socket.socket.connect = (
+    lambda self, to: connect(self, to) if isinstance(to, str) or ours(to[0]) else refuse(to)
+)
+from geosoftmax_experiments.play.serve import open_page
+page, address = open_page(int(sys.argv[1]))
+time.sleep(4)
+page.close(verbose=False)
+print("served", address)
+"""
+
+
+def test_the_server_asks_nobody():
+    """Neither names nor addresses of other machines are looked up or connected to."""
+    pytest.importorskip("gradio", reason="gradio is not installed: pip install .[play]")
+    command = [sys.executable, "-c", LISTENING, str(free_port())]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert "served http://127.0.0.1" in done.stdout, done.stderr
+    assert "ASKED" not in done.stdout
+
+
 def test_drawing_and_sliders_change_the_numbers(page):
     def stroke():
         box = page.locator("#sheet canvas").bounding_box()
