@@ -22,8 +22,8 @@ from rich.progress import track
 from geosoftmax import LineCost, geometric_logistic_loss, geometric_softmax, hausdorff_divergence
 from geosoftmax_experiments import files
 from geosoftmax_experiments.data.ordinal import Fold
-from geosoftmax_experiments.ordinal.figures import save
 from geosoftmax_experiments.ordinal.selection import standardise
+from geosoftmax_experiments.pages import save
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 

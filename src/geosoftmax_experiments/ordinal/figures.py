@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from geosoftmax_experiments import files
 from geosoftmax_experiments.ordinal.measures import MEASURES
 from geosoftmax_experiments.ordinal.summary import Method, Ranks
+from geosoftmax_experiments.pages import save
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 
@@ -138,11 +136,3 @@ def _cliques(ranked: np.ndarray, critical: float) -> list[tuple[float, float]]:
         if stop > start and not any(a <= start and stop <= b for a, b in runs):
             runs.append((float(start), float(stop)))
     return runs
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Write a picture whole or not at all."""
-    try:
-        files.write(path, lambda partial: figure.savefig(partial, dpi=150))
-    finally:
-        plt.close(figure)

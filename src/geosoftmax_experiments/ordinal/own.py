@@ -19,14 +19,12 @@ from geosoftmax_experiments import files
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.ordinal import encoding
 from geosoftmax_experiments.ordinal.decisions import Prediction, decide
-from geosoftmax_experiments.ordinal.figures import save
 from geosoftmax_experiments.ordinal.measures import (
     MEASURES,
     measure_labels,
     measure_probabilities,
 )
 from geosoftmax_experiments.ordinal.models import MODELS
-from geosoftmax_experiments.ordinal.report import as_markdown, html_page
 from geosoftmax_experiments.ordinal.saved import OrdinalModel, load_model, save_model
 from geosoftmax_experiments.ordinal.selection import (
     choose,
@@ -35,6 +33,7 @@ from geosoftmax_experiments.ordinal.selection import (
     one_thread,
     standardise,
 )
+from geosoftmax_experiments.pages import as_markdown, html_page, save
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 

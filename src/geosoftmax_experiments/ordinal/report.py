@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import re
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +30,9 @@ from geosoftmax_experiments.ordinal.summary import (
     signed_ranks,
     summary,
 )
+from geosoftmax_experiments.pages import as_markdown, html_page
 
-__all__ = ["as_markdown", "console_table", "html_page", "write_report"]
+__all__ = ["console_table", "write_report"]
 
 GEOMETRIC = ("g", "g-scale")
 #: Folds whose results were known while grids, decisions and criteria were settled.
@@ -294,38 +293,6 @@ def _models(rows: pd.DataFrame, settings: Settings) -> str:
 # ------------------------------------------------------------------ forms
 
 
-def as_markdown(table: pd.DataFrame) -> str:
-    """Return a table as Markdown."""
-    lines = [list(map(str, table.columns)), ["---"] * len(table.columns)]
-    lines += [[_cell(value) for value in row] for row in table.itertuples(index=False)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def html_page(title: str, text: str, folder: Path) -> str:
-    """Return a page that needs no other file: pictures of the folder are put into it."""
-    from markdown_it import MarkdownIt
-
-    body = MarkdownIt("commonmark").enable("table").render(text)
-
-    def embed(match: re.Match[str]) -> str:
-        picture = (folder / match[1]).read_bytes()
-        return f'src="data:image/png;base64,{base64.b64encode(picture).decode()}"'
-
-    body = re.sub(r'src="([^":]+\.png)"', embed, body)
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f"<style>{STYLE}</style></head>\n<body>\n{body}</body></html>\n"
-    )
-
-
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem }
-table { border-collapse: collapse; display: block; overflow-x: auto; margin: 1rem 0 }
-td, th { padding: .15rem .6rem; border-bottom: 1px solid #ddd; text-align: left }
-img { max-width: 100% }
-"""
-
-
 def console_table(rows: pd.DataFrame) -> Table:
     """Return the means of the methods, for a terminal."""
     means: Any = summary(rows).xs("mean", axis=1, level=1)
@@ -356,11 +323,3 @@ def _bold_best(values: Any, lower_is_better: bool) -> list[str]:
 
 def _bold(value: float, best: bool) -> str:
     return f"**{value:.3f}**" if best else "–" if value != value else f"{value:.3f}"
-
-
-def _cell(value: Any) -> str:
-    if pd.isna(value):
-        return "–"
-    if isinstance(value, float):
-        return f"{value:.3g}" if 0 < abs(value) < 0.001 else f"{value:.3f}"
-    return str(value)

@@ -9,22 +9,15 @@ from typing import Any
 
 from joblib import Parallel, delayed, parallel_config
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from geosoftmax_experiments.data.ordinal import PUBLISHED_FOLDS, Fold, load_fold, set_names
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.ordinal.models import MODELS
 from geosoftmax_experiments.ordinal.selection import measure_fold, one_thread
 from geosoftmax_experiments.ordinal.store import Settings, Store, Unit, package_versions
+from geosoftmax_experiments.progress import progress_bar
 
-__all__ = ["BACKENDS", "Backend", "make_settings", "progress_bar", "run"]
+__all__ = ["BACKENDS", "Backend", "make_settings", "run"]
 
 BACKENDS = ("local", "dask")
 
@@ -153,17 +146,3 @@ def _grid(model: str, quick: bool) -> list[dict[str, float]]:
         return points
     few = [point for point in points if point["alpha"] in QUICK_ALPHAS]
     return [point for point in few if point.get("scale", QUICK_SCALES[0]) in QUICK_SCALES]
-
-
-def progress_bar(console: Console) -> Progress:
-    """Return a bar that tells what is done, and the time that passed and is left."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("elapsed,"),
-        TimeRemainingColumn(),
-        TextColumn("left"),
-        console=console,
-    )

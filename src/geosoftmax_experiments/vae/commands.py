@@ -58,7 +58,7 @@ def train(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the run.")],
     data: Data = "digits",
     loss: Annotated[
-        str, typer.Option(help="softmax, geometric, potential or sigmoid.")
+        str, typer.Option(help="softmax, geometric, smoothed, potential or sigmoid.")
     ] = "geometric",
     weight: Annotated[float, typer.Option(help="Weight of the latent KL.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of weights, order and noise.")] = 0,
@@ -129,7 +129,7 @@ def compare(
     data: Data = "digits",
     losses: Annotated[
         str, typer.Option(help="Output layers, separated by commas.")
-    ] = "softmax,geometric,potential,sigmoid",
+    ] = "softmax,geometric,smoothed,potential,sigmoid",
     weights: Annotated[
         str | None, typer.Option(help="Weights of the latent KL, separated by commas.")
     ] = None,

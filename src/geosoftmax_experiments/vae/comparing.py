@@ -29,7 +29,7 @@ from geosoftmax_experiments import files
 from geosoftmax_experiments.claims import claim
 from geosoftmax_experiments.data.drawings import Drawings
 from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.ordinal.runner import progress_bar
+from geosoftmax_experiments.progress import progress_bar
 from geosoftmax_experiments.vae.checkpoints import forget_state
 from geosoftmax_experiments.vae.frontier import Rows
 from geosoftmax_experiments.vae.settings import RunSettings

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from geosoftmax_experiments.ordinal.figures import save
+from geosoftmax_experiments.pages import save
 from geosoftmax_experiments.vae.frontier import (
     BUDGETS,
     DIRECTIONS,
@@ -26,7 +26,7 @@ matplotlib.use("Agg")  # pictures go to files: no screen is needed
 __all__ = ["draw_curves", "draw_frontier", "save"]
 
 AXES = {"epoch": "epochs", "seconds": "seconds of training"}
-MARKERS = dict(zip(LAYERS, "so^D", strict=True))
+MARKERS = dict(zip(LAYERS, "sovD^", strict=True))
 
 
 def draw_curves(rows: Rows, weight: float, part: str) -> Figure:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from geosoftmax_experiments import files
 from geosoftmax_experiments.data.drawings import Drawings
-from geosoftmax_experiments.ordinal.report import as_markdown, html_page
+from geosoftmax_experiments.pages import as_markdown, html_page
 from geosoftmax_experiments.vae import figures, pictures
 from geosoftmax_experiments.vae.comparing import Comparison, Unit, provenance
 from geosoftmax_experiments.vae.frontier import (
@@ -47,6 +47,7 @@ def write_report(comparison: Comparison, drawings: Drawings) -> Path:
     shown = _pictures(comparison, drawings, matched)
     for name, lines in shown.items():
         figures.save(pictures.draw_rows(lines), folder / f"{name}.png")
+    pictures.keep(shown, folder / "pictures.npz")
     results = {
         "settings": comparison.words(),
         "drawings": _counts(drawings),
@@ -55,14 +56,25 @@ def write_report(comparison: Comparison, drawings: Drawings) -> Path:
         "seconds_per_step": comparison.timing(),
         "verdicts": [verdict._asdict() for verdict in found],
         "pictures_at_weight": matched,
-        "rows": comparison.records(),
+        "rows": _columns(comparison.records()),
     }
-    files.write_text(folder / "results.json", json.dumps(results, indent=1))
+    files.write_text(folder / "results.json", json.dumps(results))
     text = _markdown(comparison, drawings, rows, found, matched)
     files.write_text(folder / "report.md", text)
     page = folder / "report.html"
     files.write_text(page, html_page(f"Drawings: {drawings.name}", text, folder))
     return page
+
+
+def _columns(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Return records column by column, numbers with the digits that mean something."""
+    return {
+        name: [
+            float(f"{value:.6g}") if isinstance(value, float) else value
+            for value in (record[name] for record in records)
+        ]
+        for name in records[0]
+    }
 
 
 def middle_weight(comparison: Comparison) -> float:

@@ -44,16 +44,19 @@ def test_compare_writes_everything_and_continues(tmp_path, monkeypatch):
         with Image.open(tmp_path / f"{name}.png") as image:
             assert np.asarray(image.convert("L")).std() > 10
     results = json.loads((tmp_path / "results.json").read_text())
-    assert len(results["rows"]) == 2 * 2 * 2
+    columns = results["rows"]
+    assert {len(values) for values in columns.values()} == {2 * 2 * 2}
     assert results["drawings"] == {
         "pictures": 200, "blank": 0, "train": 160, "validation": 20, "test": 20
     }  # fmt: skip
     assert {"device", "versions"} <= results["on"].keys()
     assert results["on"]["commit"] == "abc123"
     assert results["seconds_per_step"].keys() == {"softmax", "potential"}
-    row = results["rows"][-1]
+    row = {name: values[-1] for name, values in columns.items()}
     step = results["seconds_per_step"][row["loss"]]
-    assert row["seconds"] == pytest.approx(row["step"] * step)
+    assert row["seconds"] == pytest.approx(row["step"] * step, rel=1e-5)
+    with np.load(tmp_path / "pictures.npz") as kept:
+        assert kept["samples/potential layer"].shape == (10, 8, 8)
     text = (tmp_path / "report.md").read_text()
     for words in ("Who wins at equal rate", "÷ softmax", "200 drawings of 8×8", "Samples"):
         assert words in text
