@@ -37,6 +37,7 @@ def _print_options():
 
 
 @pytest.mark.usefixtures("_print_options")
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # Lightning on torch 2.13
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
 def test_blocks_run_and_print_what_the_page_says(page, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
