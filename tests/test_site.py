@@ -1,14 +1,19 @@
 """The site builds without a warning, its links lead somewhere, and it fetches nothing."""
 
+import functools
+import http.server
 import re
 import shutil
 import subprocess
 import sys
+import threading
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import pytest
+
+from tests.browser import open_browser, quiet_page
 
 ROOT = Path(__file__).parent.parent
 
@@ -105,3 +110,30 @@ def test_formulas_are_set(site):
     maths = next(path for path in site if path.name == "maths.html")
     assert (maths.parent / "_static" / "mathjax" / "tex-chtml.js").exists()
     assert maths.read_text(encoding="utf8").count('class="math') > 100
+
+
+@pytest.mark.slow
+def test_pages_in_a_browser(site):
+    """Formulas are set, pictures shown, nothing is fetched and nothing complains."""
+    folder = next(path for path in site if path.name == "maths.html").parent
+    handler = functools.partial(QuietHandler, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, open_browser() as b:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/"
+        try:
+            with quiet_page(b, address, viewport={"width": 390, "height": 844}) as page:
+                for name in ("index.html", "why.html", "costs.html", "api.html", "maths.html"):
+                    page.goto(address + name)
+                    page.wait_for_load_state("networkidle")
+                    unseen = "[...document.images].filter(i => !i.naturalWidth).length"
+                    assert page.evaluate(unseen) == 0, name
+                page.wait_for_selector("mjx-container")
+                assert page.locator("mjx-container").count() > 100
+                assert page.locator("mjx-merror").count() == 0
+        finally:
+            server.shutdown()
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass

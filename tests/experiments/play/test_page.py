@@ -1,6 +1,5 @@
 """The page in a real browser: Chromium, driven by Playwright."""
 
-import shutil
 import signal
 import socket
 import subprocess
@@ -9,21 +8,9 @@ import time
 
 import pytest
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
-]
+from tests.browser import open_browser, quiet_page
+
+pytestmark = pytest.mark.slow
 
 
 def free_port():
@@ -63,34 +50,16 @@ def wait_for(port, server):
 
 @pytest.fixture(scope="module")
 def browser():
-    api = pytest.importorskip(
-        "playwright.sync_api", reason="Playwright is not installed: pip install .[browser]"
-    )
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    with open_browser() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
 def page(browser, address):
-    """The page, loaded; after the test it has asked nobody else for anything, nor complained."""
-    context = browser.new_context(viewport={"width": 1100, "height": 1000})
-    page = context.new_page()
-    complaints, elsewhere = [], []
-    page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("request", lambda r: None if is_ours(r.url, address) else elsewhere.append(r.url))
-    page.goto(address)
-    page.wait_for_selector("#bracket")
-    yield page
-    context.close()
-    assert complaints == []
-    assert elsewhere == []
-
-
-def is_ours(url, address):
-    return url.startswith((address, "data:", "blob:"))
+    with quiet_page(browser, address, viewport={"width": 1100, "height": 1000}) as page:
+        page.goto(address)
+        page.wait_for_selector("#bracket")
+        yield page
 
 
 def changes(page, tab, act):
@@ -209,22 +178,23 @@ def test_three_classes(page):
 
 def test_bad_values_are_answered_in_words(page):
     box = page.locator("#scale input[type=number]")
-    for text in ("1e99", "-3"):
-        changes(page, "#fields", lambda text=text: (box.fill(text), box.press("Enter")))
-        assert "scale must be a number from 0.25 to 4" in page.inner_text("#fields")
-    box.fill("")
+    answer = page.locator("#fields .g-answer")
+    for text, words in (("1e99", "got 1e+99"), ("-3", "got -3"), ("", "got None")):
+        box.fill(text)
+        box.press("Enter")
+        answer.get_by_text(words).wait_for()
+        assert "scale must be a number from 0.25 to 4" in answer.inner_text()
+    box.fill("0.5")
     box.press("Enter")
-    changes(page, "#fields", lambda: (box.fill("0.5"), box.press("Enter")))
-    assert "certified gap" in page.inner_text("#fields")
+    answer.get_by_text("certified gap").wait_for()
 
 
 def test_phone(browser, address):
-    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
-    page = context.new_page()
-    page.goto(address)
-    page.wait_for_selector("#bracket")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    box = page.locator("#sheet canvas").bounding_box()
-    assert box["width"] <= 390
-    changes(page, "#fields", lambda: page.touchscreen.tap(box["x"] + 20, box["y"] + 20))
-    context.close()
+    size = {"width": 390, "height": 844}
+    with quiet_page(browser, address, viewport=size, has_touch=True) as page:
+        page.goto(address)
+        page.wait_for_selector("#bracket")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        box = page.locator("#sheet canvas").bounding_box()
+        assert box["width"] <= 390
+        changes(page, "#fields", lambda: page.touchscreen.tap(box["x"] + 20, box["y"] + 20))
