@@ -58,7 +58,8 @@ def train(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the run.")],
     data: Data = "digits",
     loss: Annotated[
-        str, typer.Option(help="softmax, geometric, smoothed, potential or sigmoid.")
+        str,
+        typer.Option(help="softmax, geometric, smoothed, potential, sigmoid, softmax-smoothed."),
     ] = "geometric",
     weight: Annotated[float, typer.Option(help="Weight of the latent KL.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of weights, order and noise.")] = 0,

@@ -26,7 +26,7 @@ matplotlib.use("Agg")  # pictures go to files: no screen is needed
 __all__ = ["draw_curves", "draw_frontier", "save"]
 
 AXES = {"epoch": "epochs", "seconds": "seconds of training"}
-MARKERS = dict(zip(LAYERS, "sovD^", strict=True))
+MARKERS = dict(zip(LAYERS, "sovD^P", strict=True))
 
 
 def draw_curves(rows: Rows, weight: float, part: str) -> Figure:

@@ -85,32 +85,6 @@ class Geometric:
         return sinkhorn_potential(mean, cost)
 
 
-class Smoothed(Geometric):
-    """The g-logistic loss of scores that were smoothed by a kernel of the cost, ``exp(-C)``.
-
-    Potentials are smooth, so nothing is lost; and the link undoes a kernel, which makes its slope
-    steep in what is rough. Decoders learn a mixture of both sooner.
-    """
-
-    label = "g-softmax, smoothed scores"
-    colour = "#ff7f0e"
-
-    def loss(self, scores: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
-        """``ℓ(α, S f)``."""
-        return super().loss(_smooth(scores, cost), alpha, cost)
-
-    def link(self, scores: Tensor, cost: Cost) -> Tensor:
-        """``∇Ω*(S f)``."""
-        return super().link(_smooth(scores, cost), cost)
-
-    def start(self, mean: Tensor, cost: Cost) -> Tensor:
-        """``S⁻¹ ∇Ω(α)``."""
-        narrow, sums = _narrow_kernel(cost)
-        potential = super().start(mean.double(), cost)
-        everywhere = torch.ones_like(potential, dtype=torch.bool)
-        return narrow.solve((sums * potential)[None], everywhere[None])[0]
-
-
 class Potential:
     """The sibling without a solver: the loss is the Hausdorff divergence itself."""
 
@@ -151,6 +125,34 @@ class Sigmoid:
         return torch.logit(mean / mean.max() / 2)
 
 
+class Smoothed:
+    """Another layer, of scores ``S f`` that were smoothed by a kernel of the cost, ``exp(-C)``.
+
+    Potentials are smooth, so the g-softmax loses nothing; and as it undoes a kernel, its loss is
+    steep in what is rough and flat in what is smooth. Smoothing evens that out: decoders learn
+    sooner. For softmax there is no such reason; it is here to show that.
+    """
+
+    def __init__(self, layer: Layer, label: str, colour: str) -> None:
+        self.label, self.colour = label, colour
+        self._layer = layer
+
+    def loss(self, scores: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
+        """``ℓ(α, S f)``."""
+        return self._layer.loss(_smooth(scores, cost), alpha, cost)
+
+    def link(self, scores: Tensor, cost: Cost) -> Tensor:
+        """That of the layer, at ``S f``."""
+        return self._layer.link(_smooth(scores, cost), cost)
+
+    def start(self, mean: Tensor, cost: Cost) -> Tensor:
+        """``S⁻¹`` of where the layer starts."""
+        narrow, sums = _narrow_kernel(cost)
+        smooth = self._layer.start(mean.double(), cost)
+        everywhere = torch.ones_like(smooth, dtype=torch.bool)
+        return narrow.solve((sums * smooth)[None], everywhere[None])[0]
+
+
 def _smooth(scores: Tensor, cost: Cost) -> Tensor:
     """Return means of the scores, weighed by ``exp(-C)``."""
     narrow, sums = _narrow_kernel(cost)
@@ -168,7 +170,8 @@ def _narrow_kernel(cost: Cost) -> tuple[Cost, Tensor]:
 LAYERS: dict[str, Layer] = {
     "softmax": Softmax(),
     "geometric": Geometric(),
-    "smoothed": Smoothed(),
+    "smoothed": Smoothed(Geometric(), "g-softmax, smoothed scores", "#ff7f0e"),
     "potential": Potential(),
     "sigmoid": Sigmoid(),
+    "softmax-smoothed": Smoothed(Softmax(), "softmax, smoothed scores", "#17becf"),
 }

@@ -37,9 +37,20 @@ class Preset(NamedTuple):
 
 #: Gains, learning rates and epochs were chosen on validation drawings.
 PRESETS = {
-    "digits": Preset(20, 128, seeds=1, measurements=10, scale=2.0, gain=1.0),
+    "digits": Preset(
+        20,
+        128,
+        seeds=1,
+        measurements=10,
+        scale=2.0,
+        learning_rate=3e-3,
+        gain=1.0,
+        weights=(0.03, 0.1, 0.3, 1.0),
+    ),
     "cats": Preset(400, 512),
-    "mnist": Preset(240, 512, measurements=12),
+    "mnist": Preset(
+        60, 512, measurements=12, learning_rate=2e-3, weights=(0.1, 0.3, 1.0, 3.0, 10.0)
+    ),
     "drawings": Preset(
         60,
         128,

@@ -25,7 +25,10 @@ from geosoftmax_experiments.vae.settings import make_settings, read_settings
 from geosoftmax_experiments.vae.training import Machine, _quiet, read_metrics, train
 
 PROGRAM = [sys.executable, "-m", "geosoftmax_experiments", "vae", "train"]
-OPTIONS = ["--limit", "200", "--batch", "32", "--accelerator", "cpu", "--save-seconds", "0"]
+OPTIONS = [
+    "--limit", "200", "--batch", "32", "--learning-rate", "0.001", "--accelerator", "cpu",
+    "--save-seconds", "0",
+]  # fmt: skip
 HERE = Machine(accelerator="cpu", save_seconds=0, talk=False)
 USUAL = {
     "loss": "softmax", "weight": 1.0, "seed": 0, "learning_rate": 1e-3, "precision": "32-true",
