@@ -1,5 +1,5 @@
 # Every target sets up what it needs: .venv is made once, and refreshed when
-# pyproject.toml or constraints.txt change. ARGS="..." is passed on to demo, test, slow and bench.
+# pyproject.toml or constraints.txt change. ARGS="..." is passed on to demo, play, test, slow and bench.
 
 PYTHON ?= $(firstword $(foreach p,python3.11 python3,\
   $(shell $(p) -c 'import sys; sys.version_info >= (3, 11) and print("$(p)")' 2>/dev/null)))
@@ -15,7 +15,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 test slow: export OMP_WAIT_POLICY := PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow lint bench clean
+.PHONY: help demo play test slow lint docs bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
@@ -24,10 +24,13 @@ demo: .venv/.ready ## ordinal regressions on five sets, auto-encoders of digits;
 	$(BIN)/geosoftmax demo ordinal $(ARGS)
 	$(BIN)/geosoftmax vae compare --data digits --output results/demo-vae --fresh
 
+play: .venv/.ready-site ## a page, on this machine alone, to play with the link function
+	$(BIN)/geosoftmax play $(ARGS)
+
 test: .venv/.ready ## the tests and the examples of the docstrings
 	$(BIN)/python -m pytest -m "not slow and not gpu" $(ARGS)
 
-slow: .venv/.ready ## the tests that take long
+slow: .venv/.ready-site ## the tests that take long; those of the page need Chromium
 	$(BIN)/python -m pytest -m "slow and not gpu" $(ARGS)
 
 lint: .venv/.ready ## ruff (lint and format) and pyright
@@ -35,11 +38,15 @@ lint: .venv/.ready ## ruff (lint and format) and pyright
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
+docs: .venv/.ready ## the site, in docs/_build/html; warnings are errors
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "The site is in docs/_build/html/index.html"
+
 bench: .venv/.ready-bench ## the benchmarks, side by side with the rivals
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean: ## remove all that make made
-	rm -rf .venv build dist docs/_build .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist docs/_build docs/api docs/gallery docs/generated .pytest_cache .ruff_cache .hypothesis
 	find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is touched after its last command has succeeded, so an interrupted set-up starts again.
@@ -50,7 +57,11 @@ clean: ## remove all that make made
 	@touch $@
 
 .venv/.ready: pyproject.toml constraints.txt | .venv/.made
-	$(PIP_INSTALL) -e ".[dev,experiments]"
+	$(PIP_INSTALL) -e ".[dev,experiments,docs]"
+	@touch $@
+
+.venv/.ready-site: .venv/.ready
+	$(PIP_INSTALL) -e ".[play,browser]"
 	@touch $@
 
 .venv/.ready-bench: .venv/.ready

@@ -8,7 +8,7 @@ import torch
 
 from geosoftmax.continuous import hausdorff_divergence
 
-EXAMPLE = Path(__file__).parent.parent / "examples" / "score_function.py"
+EXAMPLE = Path(__file__).parent.parent / "examples" / "plot_15_score_function.py"
 
 
 def test_a_score_function_is_learnt():

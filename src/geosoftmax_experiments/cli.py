@@ -3,37 +3,95 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
+from geosoftmax_experiments.errors import DEBUG, UserError, plain_errors
 from geosoftmax_experiments.ordinal.commands import app as ordinal_app
 from geosoftmax_experiments.superres.commands import localize, localize_eval
 from geosoftmax_experiments.vae.commands import app as vae_app
 
+
+class _PlainGroup(TyperGroup):
+    """Commands whose errors are a line and a hint, foreseen or not."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with plain_errors():
+            return super().invoke(ctx)
+
+
 app = typer.Typer(
-    help="The geometric softmax: experiments and figures.",
+    cls=_PlainGroup,
+    help="A softmax that knows the geometry of its outputs: figures, experiments, a page to play.",
+    epilog="Begin with: geosoftmax doctor, geosoftmax demo digits.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode="markdown",  # not "rich", which takes words in brackets for styles
     pretty_exceptions_enable=False,
 )
 demos = typer.Typer(help="What it does, in a minute.", no_args_is_help=True)
+app.add_typer(demos, name="demo")
 app.add_typer(ordinal_app, name="ordinal")
 app.add_typer(vae_app, name="vae")
-app.add_typer(demos, name="demo")
 app.command()(localize)
 app.command()(localize_eval)
 
 
 @app.callback(invoke_without_command=True)
-def main(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False):
+def main(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show errors with their traceback.")
+    ] = False,
+):
     """Run a softmax that knows the geometry of its outputs."""
+    DEBUG.set(debug)
     if version:
         import geosoftmax
 
         typer.echo(geosoftmax.__version__)
         raise typer.Exit
+
+
+@app.command()
+def doctor() -> None:
+    """Say what is installed and which back-ends work, and solve problems with certificates."""
+    from geosoftmax_experiments.doctor import run
+
+    if not run(Console()):
+        raise typer.Exit(1)
+
+
+@app.command()
+def figures(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="fields (Fig. 1), levels (Fig. 2), training (Fig. 3) [default: all]."),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder of the pictures, PNG and SVG.")
+    ] = Path("results/figures"),
+) -> None:
+    """Draw the figures of the paper, from the library, in a minute."""
+    from geosoftmax_experiments.figures import run
+
+    run(names or [], output, Console())
+
+
+@app.command()
+def play(
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port on 127.0.0.1.")] = 7860,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")
+    ] = True,
+) -> None:
+    """Open a page, on this machine alone, on which to play with the link function."""
+    from geosoftmax_experiments.play.serve import run
+
+    run(port, browser, Console())
 
 
 @demos.command()
@@ -64,12 +122,8 @@ def digits(
 
     chosen = _read_digits(digits)
     if output.suffix.lower() not in {".png", ".svg", ".pdf"}:
-        raise typer.BadParameter("must end in .png, .svg or .pdf", param_hint="--output")
-    try:
-        run(output, chosen, noise, seed, Console())
-    except OSError as error:
-        typer.echo(f"Could not write {output}: {error.strerror or error}.", err=True)
-        raise typer.Exit(1) from None
+        raise UserError(f"{output} is no picture.", "Let it end in .png, .svg or .pdf.")
+    run(output, chosen, noise, seed, Console())
 
 
 def _read_digits(text: str) -> list[int]:
@@ -78,5 +132,5 @@ def _read_digits(text: str) -> list[int]:
     except ValueError:
         chosen = []
     if not chosen or not all(0 <= digit <= 9 for digit in chosen):
-        raise typer.BadParameter("must be digits from 0 to 9, as in 2,3,8", param_hint="--digits")
+        raise UserError(f"--digits {text} are no digits.", "Give some from 0 to 9, as in 2,3,8.")
     return chosen

@@ -7,7 +7,6 @@ the geometry of the pixels.
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 
 from geosoftmax import GridCost, Solution, hausdorff_divergence, sinkhorn_potential, solve
+from geosoftmax_experiments import files
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 
@@ -168,11 +168,7 @@ def draw(rows: list[Row], noise: float) -> Figure:
 
 def save(figure: Figure, output: Path) -> None:
     """Write the picture whole or not at all."""
-    output.parent.mkdir(parents=True, exist_ok=True)
-    partial = output.with_name(f".{output.stem}.part{output.suffix}")
     try:
-        figure.savefig(partial, dpi=150)
-        os.replace(partial, output)
+        files.write(output, lambda partial: figure.savefig(partial, dpi=150))
     finally:
-        partial.unlink(missing_ok=True)
         plt.close(figure)

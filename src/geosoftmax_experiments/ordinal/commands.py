@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,22 +16,12 @@ if TYPE_CHECKING:  # the command line starts fast: commands import what they nee
     from geosoftmax_experiments.ordinal.runner import Backend
     from geosoftmax_experiments.ordinal.store import Settings
 
-__all__ = ["app", "compare_and_report", "plain_errors"]
+__all__ = ["app", "compare_and_report"]
 
 app = typer.Typer(
     help="Ordinal regression: the comparison of the paper, and models for your own tables.",
     no_args_is_help=True,
 )
-
-
-@contextlib.contextmanager
-def plain_errors() -> Iterator[None]:
-    """Print what a user can mend in a line, with a hint, and end with status 1."""
-    try:
-        yield
-    except UserError as error:
-        typer.echo(f"Error: {error.message}\nHint: {error.hint}", err=True)
-        raise typer.Exit(1) from None
 
 
 @app.command()
@@ -60,15 +48,14 @@ def compare(
 
     A run that was stopped is continued by the same command.
     """
-    with plain_errors():
-        from geosoftmax_experiments.ordinal.runner import Backend, make_settings
+    from geosoftmax_experiments.ordinal.runner import Backend, make_settings
 
-        where = Backend(backend, jobs, scheduler)
-        settings, loaded = make_settings(
-            source, _names(sets), folds, _names(models), inner=inner, quick=quick
-        )
-        folder = output or Path("results/ordinal-quick" if quick else "results/ordinal")
-        compare_and_report(folder, settings, loaded, where, fresh, Console())
+    where = Backend(backend, jobs, scheduler)
+    settings, loaded = make_settings(
+        source, _names(sets), folds, _names(models), inner=inner, quick=quick
+    )
+    folder = output or Path("results/ordinal-quick" if quick else "results/ordinal")
+    compare_and_report(folder, settings, loaded, where, fresh, Console())
 
 
 def compare_and_report(
@@ -119,25 +106,22 @@ def fit(
     ] = "chosen",
 ) -> None:
     """Fit a model to your own table; report its confusion matrix, probabilities and scores."""
-    with plain_errors():
-        from geosoftmax_experiments.ordinal.models import MODELS
-        from geosoftmax_experiments.ordinal.own import fit_table
+    from geosoftmax_experiments.ordinal.models import MODELS
+    from geosoftmax_experiments.ordinal.own import fit_table
 
-        known = (*MODELS["g-scale"].decisions, "chosen")
-        if decision not in known:
-            raise UserError(
-                f"There is no decision {decision!r}.", f"Take one of {', '.join(known)}."
-            )
-        fit_table(
-            table,
-            target,
-            output,
-            Console(),
-            order=list(_names(order) or ()) or None,
-            ignore=_names(ignore) or (),
-            skip_missing=skip_missing,
-            decision=decision,
-        )
+    known = (*MODELS["g-scale"].decisions, "chosen")
+    if decision not in known:
+        raise UserError(f"There is no decision {decision!r}.", f"Take one of {', '.join(known)}.")
+    fit_table(
+        table,
+        target,
+        output,
+        Console(),
+        order=list(_names(order) or ()) or None,
+        ignore=_names(ignore) or (),
+        skip_missing=skip_missing,
+        decision=decision,
+    )
 
 
 @app.command()
@@ -150,10 +134,9 @@ def predict(
     ] = False,
 ) -> None:
     """Predict the rows of a table with a fitted model: class and probabilities."""
-    with plain_errors():
-        from geosoftmax_experiments.ordinal.own import predict_table
+    from geosoftmax_experiments.ordinal.own import predict_table
 
-        predict_table(model, table, output, Console(), skip_missing=skip_missing)
+    predict_table(model, table, output, Console(), skip_missing=skip_missing)
 
 
 @app.command()
@@ -167,13 +150,12 @@ def calibration(
     seed: Annotated[int, typer.Option(help="Seed of the first weights.")] = 0,
 ) -> None:
     """Draw loss and Hausdorff divergence during training: the paper's Figure 3."""
-    with plain_errors():
-        from geosoftmax_experiments.data.ordinal import load_fold
-        from geosoftmax_experiments.ordinal.calibration import run
+    from geosoftmax_experiments.data.ordinal import load_fold
+    from geosoftmax_experiments.ordinal.calibration import run
 
-        if output.suffix.lower() not in {".png", ".svg", ".pdf"}:
-            raise UserError(f"{output} is no picture.", "Let it end in .png, .svg or .pdf.")
-        run(load_fold(source, name, 0), steps, seed, output, Console())
+    if output.suffix.lower() not in {".png", ".svg", ".pdf"}:
+        raise UserError(f"{output} is no picture.", "Let it end in .png, .svg or .pdf.")
+    run(load_fold(source, name, 0), steps, seed, output, Console())
 
 
 def _names(text: str) -> tuple[str, ...] | None:

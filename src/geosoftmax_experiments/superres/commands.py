@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.progress import Progress
 
 from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.ordinal.commands import plain_errors
 
 __all__ = ["localize", "localize_eval"]
 
@@ -62,86 +61,85 @@ def localize(
     Writes ThunderSTORM's columns. The origin is the corner of the first pixel. A run that was
     stopped is continued by the same command.
     """
-    with plain_errors():
-        import numpy as np
-        import torch
+    import numpy as np
+    import torch
 
-        from geosoftmax_experiments.superres import picture
-        from geosoftmax_experiments.superres.localisation import choose_settings, find_emitters
-        from geosoftmax_experiments.superres.parts import Parts
-        from geosoftmax_experiments.superres.psf import Psf
-        from geosoftmax_experiments.superres.rivals import METHODS
-        from geosoftmax_experiments.superres.stacks import (
-            read_length,
-            read_stack,
-            write_positions,
-        )
+    from geosoftmax_experiments.superres import picture
+    from geosoftmax_experiments.superres.localisation import choose_settings, find_emitters
+    from geosoftmax_experiments.superres.parts import Parts
+    from geosoftmax_experiments.superres.psf import Psf
+    from geosoftmax_experiments.superres.rivals import METHODS
+    from geosoftmax_experiments.superres.stacks import (
+        read_length,
+        read_stack,
+        write_positions,
+    )
 
-        console = Console()
-        if image is not None:
-            picture.check_name(image)
-        side = read_length("--pixel", pixel)
-        spread = Psf(read_length("--psf", psf) / side, sampled)
-        level = _number("--background", background)
-        least = _number("--threshold", threshold, positive=True)
-        if not (gain > 0 and math.isfinite(gain) and math.isfinite(base)):
-            raise UserError("--gain must be positive, and --base finite.", "Leave them out.")
-        if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
-            raise UserError(f"There is no device {device!r} here.", "Use --device cpu.")
-        if method not in METHODS:
-            raise UserError(f"There is no method {method!r}.", f"Take one of {', '.join(METHODS)}.")
-        frames, saturated = read_stack(stack)
-        if saturated:
-            console.print(f"{saturated} frames hold saturated pixels: emitters there seem weaker.")
-        if alike and method != "sliding":
-            raise UserError(f"--method {method} does not use --alike.", "Leave it out.")
-        settings = choose_settings(
-            frames,
-            spread,
-            threshold=least,
-            base=base,
-            background=level,
-            alike=alike if method == "sliding" else False,
-            device=device,
-        )
-        if settings.brightness:
-            known = settings.brightness
-            console.print(f"Emitters are alike: {known.mean:.0f} ± {known.spread:.0f} counts.")
-        choices = {"method": method, "pixel": side, "background": level, "device": device}
-        choices["gain"] = gain
-        parts = Parts(output, stack, {**choices, **dataclasses.asdict(settings)})
-        begin = time.perf_counter()
-        try:
-            with Progress(console=console, transient=True) as progress:
-                task = progress.add_task("frames", total=len(frames))
-                rows = find_emitters(
-                    frames,
-                    settings,
-                    **choices,
-                    parts=parts,
-                    advance=lambda done: progress.advance(task, done),
-                )
-        except KeyboardInterrupt:
-            typer.echo(f"\nStopped: finished frames are kept in {parts.folder}.", err=True)
-            typer.echo("Hint: the same command continues.", err=True)
-            raise typer.Exit(130) from None
-        rate = len(frames) / (time.perf_counter() - begin)
-        write_positions(output, rows)
-        if image is not None:
-            picture.save(image, picture.render(rows, frames.shape[1:], side), frames)
-        parts.remove()
-        late = np.unique(rows[rows[:, -1] * gain > settings.threshold / 2, 1])
-        if len(late):
-            console.print(
-                f"{len(late)} frames may miss an emitter: more than half of the threshold is not "
-                "covered. The last column tells how much.",
-                soft_wrap=True,
+    console = Console()
+    if image is not None:
+        picture.check_name(image)
+    side = read_length("--pixel", pixel)
+    spread = Psf(read_length("--psf", psf) / side, sampled)
+    level = _number("--background", background)
+    least = _number("--threshold", threshold, positive=True)
+    if not (gain > 0 and math.isfinite(gain) and math.isfinite(base)):
+        raise UserError("--gain must be positive, and --base finite.", "Leave them out.")
+    if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
+        raise UserError(f"There is no device {device!r} here.", "Use --device cpu.")
+    if method not in METHODS:
+        raise UserError(f"There is no method {method!r}.", f"Take one of {', '.join(METHODS)}.")
+    frames, saturated = read_stack(stack)
+    if saturated:
+        console.print(f"{saturated} frames hold saturated pixels: emitters there seem weaker.")
+    if alike and method != "sliding":
+        raise UserError(f"--method {method} does not use --alike.", "Leave it out.")
+    settings = choose_settings(
+        frames,
+        spread,
+        threshold=least,
+        base=base,
+        background=level,
+        alike=alike if method == "sliding" else False,
+        device=device,
+    )
+    if settings.brightness:
+        known = settings.brightness
+        console.print(f"Emitters are alike: {known.mean:.0f} ± {known.spread:.0f} counts.")
+    choices = {"method": method, "pixel": side, "background": level, "device": device}
+    choices["gain"] = gain
+    parts = Parts(output, stack, {**choices, **dataclasses.asdict(settings)})
+    begin = time.perf_counter()
+    try:
+        with Progress(console=console, transient=True) as progress:
+            task = progress.add_task("frames", total=len(frames))
+            rows = find_emitters(
+                frames,
+                settings,
+                **choices,
+                parts=parts,
+                advance=lambda done: progress.advance(task, done),
             )
+    except KeyboardInterrupt:
+        typer.echo(f"\nStopped: finished frames are kept in {parts.folder}.", err=True)
+        typer.echo("Hint: the same command continues.", err=True)
+        raise typer.Exit(130) from None
+    rate = len(frames) / (time.perf_counter() - begin)
+    write_positions(output, rows)
+    if image is not None:
+        picture.save(image, picture.render(rows, frames.shape[1:], side), frames)
+    parts.remove()
+    late = np.unique(rows[rows[:, -1] * gain > settings.threshold / 2, 1])
+    if len(late):
         console.print(
-            f"{len(rows)} emitters in {len(frames)} frames, {rate:.2f} frames a second; "
-            f"threshold {settings.threshold:.0f} counts. Saved to {output}",
+            f"{len(late)} frames may miss an emitter: more than half of the threshold is not "
+            "covered. The last column tells how much.",
             soft_wrap=True,
         )
+    console.print(
+        f"{len(rows)} emitters in {len(frames)} frames, {rate:.2f} frames a second; "
+        f"threshold {settings.threshold:.0f} counts. Saved to {output}",
+        soft_wrap=True,
+    )
 
 
 def localize_eval(
@@ -151,21 +149,20 @@ def localize_eval(
     frames: Annotated[str, typer.Option(help="First and last frame that count, as in 11-20.")] = "",
 ) -> None:
     """Compare positions with the truth: Jaccard index, recall, precision, lateral RMSE."""
-    with plain_errors():
-        from geosoftmax_experiments.superres.matching import compare, within
-        from geosoftmax_experiments.superres.stacks import read_length, read_positions
+    from geosoftmax_experiments.superres.matching import compare, within
+    from geosoftmax_experiments.superres.stacks import read_length, read_positions
 
-        farthest = read_length("--tolerance", tolerance)
-        found, true = read_positions(positions), read_positions(truth)
-        if frames:
-            first, last = _range(frames)
-            found, true = within(found, first, last), within(true, first, last)
-        result = compare(found, true, farthest)
-        typer.echo(
-            f"Jaccard {result.jaccard:.3f}  recall {result.recall:.3f}  "
-            f"precision {result.precision:.3f}  RMSE {result.rmse:.1f} nm  "
-            f"({result.matched} matched, {result.spurious} spurious, {result.missed} missed)"
-        )
+    farthest = read_length("--tolerance", tolerance)
+    found, true = read_positions(positions), read_positions(truth)
+    if frames:
+        first, last = _range(frames)
+        found, true = within(found, first, last), within(true, first, last)
+    result = compare(found, true, farthest)
+    typer.echo(
+        f"Jaccard {result.jaccard:.3f}  recall {result.recall:.3f}  "
+        f"precision {result.precision:.3f}  RMSE {result.rmse:.1f} nm  "
+        f"({result.matched} matched, {result.spurious} spurious, {result.missed} missed)"
+    )
 
 
 def _number(name: str, text: str, *, positive: bool = False) -> float | None:

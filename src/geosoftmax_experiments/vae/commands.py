@@ -10,7 +10,6 @@ import typer
 from rich.console import Console
 
 from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.ordinal.commands import plain_errors
 
 if TYPE_CHECKING:  # the command line starts fast: commands import what they need
     from geosoftmax_experiments.data.drawings import Drawings
@@ -95,32 +94,31 @@ def train(
     not been.
     """
     console = Console(quiet=_is_helper())
-    with plain_errors():
-        from geosoftmax_experiments.vae.settings import make_settings
-        from geosoftmax_experiments.vae.training import Machine, read_metrics
-        from geosoftmax_experiments.vae.training import train as train_run
+    from geosoftmax_experiments.vae.settings import make_settings
+    from geosoftmax_experiments.vae.training import Machine, read_metrics
+    from geosoftmax_experiments.vae.training import train as train_run
 
-        drawings = _load(data, size, limit, invert, console)
-        settings = make_settings(
-            drawings, epochs=epochs, batch=batch, architecture=architecture, latent=latent,
-            every=every, loss=loss, weight=weight, seed=seed, learning_rate=learning_rate,
-            precision=precision, compile=compile, start=start, scale=scale, on=on, size=size,
-            anneal=anneal, gain=gain, decay=decay, limit=limit, invert=invert,
-        )  # fmt: skip
-        machine = Machine(accelerator, devices, nodes, strategy, save_seconds)
-        try:
-            path = train_run(settings, drawings, output, machine)
-        except KeyboardInterrupt:
-            typer.echo(f"\nStopped: the last checkpoint is kept in {output}.", err=True)
-            typer.echo("Hint: the same command continues.", err=True)
-            raise typer.Exit(130) from None
-        row = read_metrics(path)[-1]
-        console.print(
-            f"Epoch {row['epoch']}, {on}: Hausdorff {row['hausdorff']:.4f}, latent KL "
-            f"{row['latent_kl']:.1f}, {row['support']:.0f} pixels used (drawings: "
-            f"{row['true_support']:.0f}), {1e3 * row['seconds_per_step']:.2f} ms a step."
-        )
-        console.print(f"Saved in {output.resolve()}", soft_wrap=True)
+    drawings = _load(data, size, limit, invert, console)
+    settings = make_settings(
+        drawings, epochs=epochs, batch=batch, architecture=architecture, latent=latent,
+        every=every, loss=loss, weight=weight, seed=seed, learning_rate=learning_rate,
+        precision=precision, compile=compile, start=start, scale=scale, on=on, size=size,
+        anneal=anneal, gain=gain, decay=decay, limit=limit, invert=invert,
+    )  # fmt: skip
+    machine = Machine(accelerator, devices, nodes, strategy, save_seconds)
+    try:
+        path = train_run(settings, drawings, output, machine)
+    except KeyboardInterrupt:
+        typer.echo(f"\nStopped: the last checkpoint is kept in {output}.", err=True)
+        typer.echo("Hint: the same command continues.", err=True)
+        raise typer.Exit(130) from None
+    row = read_metrics(path)[-1]
+    console.print(
+        f"Epoch {row['epoch']}, {on}: Hausdorff {row['hausdorff']:.4f}, latent KL "
+        f"{row['latent_kl']:.1f}, {row['support']:.0f} pixels used (drawings: "
+        f"{row['true_support']:.0f}), {1e3 * row['seconds_per_step']:.2f} ms a step."
+    )
+    console.print(f"Saved in {output.resolve()}", soft_wrap=True)
 
 
 @app.command()
@@ -164,40 +162,39 @@ def compare(
     A comparison that was stopped is continued by the same command.
     """
     console = Console()
-    with plain_errors():
-        from geosoftmax_experiments.vae.comparing import Comparison, default_jobs, run
-        from geosoftmax_experiments.vae.report import console_table, write_report
-        from geosoftmax_experiments.vae.settings import OTHER, PRESETS, make_settings
-        from geosoftmax_experiments.vae.training import Machine
+    from geosoftmax_experiments.vae.comparing import Comparison, default_jobs, run
+    from geosoftmax_experiments.vae.report import console_table, write_report
+    from geosoftmax_experiments.vae.settings import OTHER, PRESETS, make_settings
+    from geosoftmax_experiments.vae.training import Machine
 
-        drawings = _load(data, size, limit, invert, console)
-        preset = PRESETS.get(data, OTHER)
-        chosen = _words(losses)
-        swept = preset.weights if weights is None else _numbers(weights)
-        common = make_settings(
-            drawings, epochs=epochs, batch=batch, architecture=architecture, latent=latent,
-            every=every, loss=chosen[0], weight=swept[0], seed=0, learning_rate=learning_rate,
-            precision=precision, compile=compile, start=start, scale=scale, on=on, size=size,
-            anneal=anneal, gain=gain, decay=decay, limit=limit, invert=invert,
-        )  # fmt: skip
-        folder = output or Path("results") / f"vae-{Path(data).stem}"
-        count = preset.seeds if seeds is None else seeds
-        comparison = Comparison(folder, common, chosen, swept, count)
-        if fresh:
-            comparison.forget()
-        machine = Machine(accelerator=accelerator, talk=False)
-        try:
-            run(comparison, drawings, machine, default_jobs(machine, jobs), console)
-        except KeyboardInterrupt:
-            total = len(comparison.units())
-            done = total - len(comparison.missing())
-            typer.echo(f"\nStopped: {done} of {total} runs are kept in {folder}.", err=True)
-            typer.echo("Hint: the same command continues.", err=True)
-            raise typer.Exit(130) from None
-        with console.status("Drawing"):
-            page = write_report(comparison, drawings)
-        console.print(console_table(comparison))
-        console.print(f"Report saved to {page.resolve()}", soft_wrap=True)
+    drawings = _load(data, size, limit, invert, console)
+    preset = PRESETS.get(data, OTHER)
+    chosen = _words(losses)
+    swept = preset.weights if weights is None else _numbers(weights)
+    common = make_settings(
+        drawings, epochs=epochs, batch=batch, architecture=architecture, latent=latent,
+        every=every, loss=chosen[0], weight=swept[0], seed=0, learning_rate=learning_rate,
+        precision=precision, compile=compile, start=start, scale=scale, on=on, size=size,
+        anneal=anneal, gain=gain, decay=decay, limit=limit, invert=invert,
+    )  # fmt: skip
+    folder = output or Path("results") / f"vae-{Path(data).stem}"
+    count = preset.seeds if seeds is None else seeds
+    comparison = Comparison(folder, common, chosen, swept, count)
+    if fresh:
+        comparison.forget()
+    machine = Machine(accelerator=accelerator, talk=False)
+    try:
+        run(comparison, drawings, machine, default_jobs(machine, jobs), console)
+    except KeyboardInterrupt:
+        total = len(comparison.units())
+        done = total - len(comparison.missing())
+        typer.echo(f"\nStopped: {done} of {total} runs are kept in {folder}.", err=True)
+        typer.echo("Hint: the same command continues.", err=True)
+        raise typer.Exit(130) from None
+    with console.status("Drawing"):
+        page = write_report(comparison, drawings)
+    console.print(console_table(comparison))
+    console.print(f"Report saved to {page.resolve()}", soft_wrap=True)
 
 
 @app.command()
@@ -207,13 +204,12 @@ def reconstruct(
     count: Annotated[int, typer.Option(min=1, help="How many drawings.")] = 10,
 ) -> None:
     """Draw test drawings above what a run makes of them."""
-    with plain_errors():
-        from geosoftmax_experiments.vae import pictures
+    from geosoftmax_experiments.vae import pictures
 
-        pictures.check_picture(output)
-        found = pictures.open_run(run)
-        pictures.save(pictures.draw_rows(pictures.reconstructions(found, count)), output)
-        Console().print(f"Picture saved to {output.resolve()}", soft_wrap=True)
+    pictures.check_picture(output)
+    found = pictures.open_run(run)
+    pictures.save(pictures.draw_rows(pictures.reconstructions(found, count)), output)
+    Console().print(f"Picture saved to {output.resolve()}", soft_wrap=True)
 
 
 @app.command()
@@ -224,13 +220,12 @@ def sample(
     seed: Annotated[int, typer.Option(help="Seed of the codes.")] = 0,
 ) -> None:
     """Draw samples from the prior of a run."""
-    with plain_errors():
-        from geosoftmax_experiments.vae import pictures
+    from geosoftmax_experiments.vae import pictures
 
-        pictures.check_picture(output)
-        found = pictures.open_run(run)
-        pictures.save(pictures.draw_rows(pictures.samples(found, count, seed)), output)
-        Console().print(f"Picture saved to {output.resolve()}", soft_wrap=True)
+    pictures.check_picture(output)
+    found = pictures.open_run(run)
+    pictures.save(pictures.draw_rows(pictures.samples(found, count, seed)), output)
+    Console().print(f"Picture saved to {output.resolve()}", soft_wrap=True)
 
 
 def _load(

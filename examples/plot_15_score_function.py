@@ -1,11 +1,12 @@
-"""A network that predicts a score function, and with it spikes that lie on no grid.
+"""
+A network that predicts a score function
+========================================
 
-For an input ``t`` the answer is a distribution over the interval 0…1: two spikes that move, cross
-and change their weights with ``t``. The network maps an input and a point to a score: for each
-input it is a function of the points. It is trained with the continuous geometric logistic loss,
-whose gradient needs that function at a few points only: its own spikes and those of the target.
-
-    python examples/score_function.py
+Its spikes lie on no grid. For an input ``t`` the answer is a distribution over the interval 0…1:
+two spikes that move, cross and change their weights with ``t``. The network maps an input and a
+point to a score: for each input it is a function of the points. It is trained with the continuous
+geometric logistic loss, whose gradient needs that function at a few points only: its own spikes and
+those of the target.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import matplotlib.pyplot as plt
 import torch
 from torch import Tensor, nn
 
@@ -97,6 +99,19 @@ def show(measure: Measure, row: int) -> str:
     return "  ".join(f"{w:.2f} at {x:.3f}" for x, w in spikes)
 
 
+def draw(t: Tensor, true: Measure, predicted: Measure) -> None:
+    """Draw the spikes of each input; their size is their weight."""
+    _, axis = plt.subplots(figsize=(7, 3.5), layout="constrained")
+    for measure, style in (
+        (true, {"color": "0.75", "label": "true"}),
+        (predicted, {"facecolors": "none", "edgecolors": "C0", "label": "predicted"}),
+    ):
+        x = t[:, None].expand(measure.weights.shape)
+        axis.scatter(x, measure.points[..., 0], s=120 * measure.weights, **style)
+    axis.set(xlabel="input t", ylabel="position")
+    axis.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+
+
 def main() -> None:
     """Train, and show what became of it on new inputs."""
     network, losses = train()
@@ -107,6 +122,8 @@ def main() -> None:
     print(f"Hausdorff divergence on new inputs: {float(divergence.mean()):.3f}")
     for row in range(0, 20, 4):
         print(f"t = {float(t[row]):.2f}   true {show(true, row)}   found {show(predicted, row)}")
+    draw(t, true, predicted)
+    plt.show()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,59 @@
+"""What the site takes from the code each time it is built: figures, and tables of benchmarks."""
+
+import json
+import re
+from pathlib import Path
+
+from rich.console import Console
+from sphinx.application import Sphinx
+
+from benchmarks.report import markdown, summary
+from geosoftmax_experiments.figures import run
+
+RESULTS = Path("benchmarks/results")
+
+
+def generate(app: Sphinx) -> None:
+    """Write ``docs/generated``."""
+    folder = Path(app.srcdir) / "generated"
+    root = Path(app.srcdir).parent
+    folder.mkdir(exist_ok=True)
+    run(["fields", "levels"], folder, Console(quiet=True))
+    results = sorted((root / RESULTS).glob("*.json"))
+    for path in results:
+        write(folder / f"{path.stem}.md", markdown(json.loads(path.read_text(encoding="utf8"))))
+    others = [root / RESULTS / "splitting.md"]  # written by a script that tunes
+    for path in others:
+        write(folder / path.name, path.read_text(encoding="utf8"))
+    names = "\n".join(path.stem for path in [*results, *others])
+    toctree = f"```{{toctree}}\n:maxdepth: 1\n:hidden:\n\n{names}\n```\n"
+    text = summary(root / RESULTS).replace("# Results", "# Benchmarks", 1)
+    write(folder / "benchmarks.md", f"{text}\n{toctree}")
+
+
+def write(path: Path, text: str) -> None:
+    """Write a page, unless it is there already: Sphinx reads again only what changed."""
+    if not path.exists() or path.read_text(encoding="utf8") != text:
+        path.write_text(text, encoding="utf8")
+
+
+def escape_stars(
+    app: Sphinx, what: str, name: str, obj: object, options: object, lines: list
+) -> None:
+    """In docstrings ``(*batch, *cost.shape)`` is a shape, not the beginning of an emphasis."""
+    for k, line in enumerate(lines):
+        line = re.sub(r"(?<![*\w`\\])\*(?=[a-z_.]+[,)])", r"\\*", line)
+        lines[k] = re.sub(r"(?<=\w)_(?=,\))", r"\\_", line)  # nor (n_features_in_,) a link
+
+
+def link_to_generated(app: Sphinx, name: str, source: list) -> None:
+    """Pages name the results where they lie in the repository; here they lie on the site."""
+    source[0] = re.sub(r"\]\(\.\./benchmarks/results/(\w+\.md)\)", r"](generated/\1)", source[0])
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register with Sphinx."""
+    app.connect("builder-inited", generate, priority=100)
+    app.connect("autodoc-process-docstring", escape_stars, priority=100)
+    app.connect("source-read", link_to_generated)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,105 @@
+"""What the tabs of `geosoftmax play` answer: right numbers, and words where a value is bad."""
+
+import json
+import re
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from geosoftmax_experiments.play import fields, ordinal, simplex
+
+FIELD, SCORES = fields.MEANINGS
+EMPTY = json.dumps([0] * fields.SIDE**2)
+GOOD = {
+    fields.show_fields: (fields.digit(3), FIELD, 0.0, "squared distance", 1.0, 0),
+    ordinal.show_ordinal: (json.dumps([0.5] * 10), 5, "squared distance", 0.5, 2),
+    simplex.show_simplex: (2, -1.0, -1.5, "zero-one", 2),
+}
+anything = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=20)
+    | st.lists(st.floats(), max_size=4).map(str)
+    | st.dictionaries(st.text(max_size=3), st.none(), max_size=2)
+)
+
+
+def rows(page):
+    found = re.findall(r'<tr data-row="([^"]*)">.*?</th>(.*?)</tr>', page)
+    return {name: re.findall(r"<td>(.*?)</td>", cells) for name, cells in found}
+
+
+def test_exact_field_is_undone_by_the_geometric_softmax_alone():
+    found = rows(fields.show_fields(*GOOD[fields.show_fields]))
+    gap, _, pixels, variation, divergence = found["geometric softmax"]
+    assert float(gap) < 1e-6
+    assert float(variation) < 0.01
+    assert float(divergence) < 1e-4
+    assert all(float(found[name][3]) > 0.05 for name in ("softmax", "sparsemax"))
+    ink = sum(value > 0 for value in json.loads(fields.digit(3)))
+    assert abs(int(pixels) - ink) < 0.1 * ink
+    assert int(found["softmax"][2]) == fields.SIDE**2 or int(found["softmax"][2]) > 2 * ink
+
+
+def test_noise_and_meaning_change_the_answer():
+    ink, _, _, cost, scale, seed = GOOD[fields.show_fields]
+    pages = {
+        fields.show_fields(ink, m, n, cost, scale, seed) for m in (FIELD, SCORES) for n in (0, 0.3)
+    }
+    assert len(pages) == 4
+
+
+def test_empty_sheet_is_answered_in_words():
+    _, *rest = GOOD[fields.show_fields]
+    assert "Draw on it, or pick a digit" in fields.show_fields(EMPTY, *rest)
+
+
+def test_ordinal_numbers():
+    page = ordinal.show_ordinal(json.dumps([0, 0, 9, 0, 0, *[0] * 5]), 5, "distance", 1.0, 3)
+    found = rows(page)
+    assert found["geometric softmax"] == ["3", "3", "3", "0.000", "0.000"]  # 9 > c · 2: certain
+    assert found["softmax"][:3] == ["3", "3", "3"]
+    assert float(found["softmax"][3]) == pytest.approx(0.0005, abs=5e-4)
+    assert "<rect" in page
+
+
+def test_simplex_numbers():
+    found = rows(simplex.show_simplex(3, 0, 0, "zero-one", 2))
+    assert found["geometric softmax"] == ["1.000", "0.000", "0.000"]
+    assert found["extrapolated fᴱ"] == ["3.00", "1.00", "1.00"]  # 3 - c
+    found = rows(simplex.show_simplex(0, 0, 0, "zero-one", 2))
+    assert found["geometric softmax"] == found["softmax"] == ["0.333", "0.333", "0.333"]
+
+
+@pytest.mark.parametrize("show", GOOD)
+def test_answers_are_fast(show):
+    assert "alert" not in show(*GOOD[show])
+    seconds = []
+    for _ in range(5):  # others may have the core at one time, not at all times
+        start = time.perf_counter()
+        show(*GOOD[show])
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 0.1  # which leaves as much for the way to the page and back
+
+
+@pytest.mark.parametrize("show", GOOD)
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_no_value_crashes_it(show, data):
+    values = list(GOOD[show])
+    place = data.draw(st.integers(0, len(values) - 1))
+    values[place] = data.draw(anything)
+    page = show(*values)
+    assert isinstance(page, str)
+    assert "<table>" in page or 'role="alert"' in page
+    assert "<script" not in page
+
+
+def test_what_was_typed_is_escaped():
+    values = list(GOOD[simplex.show_simplex])
+    values[3] = "<img src=x onerror=alert(1)>"
+    assert "<img" not in simplex.show_simplex(*values)

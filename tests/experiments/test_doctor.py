@@ -1,0 +1,63 @@
+"""``geosoftmax doctor`` tries what it reports on, and says what fails."""
+
+import pytest
+import torch
+from rich.console import Console
+from typer.testing import CliRunner
+
+from geosoftmax_experiments import doctor
+from geosoftmax_experiments.cli import app
+
+# torch.compile instantiates what torch itself has deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+
+
+def test_all_is_well_here():
+    result = CliRunner().invoke(app, ["doctor"])
+    assert result.exit_code == 0, result.output
+    for words in ("torch", "numba", "hull", "splitting", "accelerated", "All is well."):
+        assert words in result.output
+    assert "FAILED" not in result.output
+
+
+def test_every_method_of_the_table_is_checked():
+    from geosoftmax.solvers import METHODS, choose
+
+    assert {choose(cost) for cost in doctor.problems().values()} == METHODS.keys() - {"lbfgs"}
+
+
+def test_a_solver_that_lies_is_found(monkeypatch):
+    """A method that returns a wrong minimiser is betrayed by the certificate."""
+    from geosoftmax import solvers
+
+    hull = solvers.METHODS["hull"]
+
+    def lazy(cost, b, options):
+        u = hull(cost, b, options).u * torch.linspace(0.5, 1, b.shape[-1], dtype=b.dtype)
+        u, lower, upper = solvers.certify(cost, b, u)
+        return solvers.Rows(u, lower, upper, torch.zeros(len(b), dtype=torch.int64))
+
+    monkeypatch.setitem(solvers.METHODS, "hull", lazy)
+    monkeypatch.setattr(doctor, "problems", lambda: {"line": doctor.LineCost(20)})
+    monkeypatch.setattr(doctor, "back_ends", list)
+    console = Console(record=True, width=100)
+    assert not doctor.run(console)
+    assert "Failed: line" in console.export_text()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_gpu_is_tried():
+    found = {finding.name: finding for finding in doctor.back_ends()}
+    assert found["GPU kernels (Triton, CUDA)"].passed
+
+
+def test_a_back_end_that_raises_is_named(monkeypatch):
+    def broken():
+        raise RuntimeError("no compiler\nlong story")
+
+    monkeypatch.setattr(doctor, "_try_compile", broken)
+    found = {finding.name: finding for finding in doctor.back_ends()}
+    assert found["torch.compile"].passed is False
+    assert found["torch.compile"].words == "RuntimeError: no compiler"
+    assert found["compiled CPU kernels (numba)"].passed

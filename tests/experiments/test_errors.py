@@ -1,0 +1,73 @@
+"""Errors of the command line: a line and a hint; with --debug, all of it."""
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from geosoftmax_experiments import doctor
+from geosoftmax_experiments.cli import app
+from geosoftmax_experiments.errors import UserError
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+@pytest.mark.parametrize(
+    ("error", "line", "hint"),
+    [
+        (UserError("It is broken.", "Mend it."), "Error: It is broken.", "Hint: Mend it."),
+        (ValueError("so\nlong"), "Error: ValueError: so", "geosoftmax --debug"),
+        (PermissionError(13, "Permission denied", "x"), "Permission denied: 'x'", "--debug"),
+        (ModuleNotFoundError("…", name="gradio"), "gradio is not installed", "[experiments]"),
+        (KeyError(), "Error: KeyError: no message", "--debug"),
+    ],
+)
+def test_any_error_is_a_line_and_a_hint(monkeypatch, error, line, hint):
+    def fail(console):
+        raise error
+
+    monkeypatch.setattr(doctor, "run", fail)
+    result = call("doctor")
+    assert result.exit_code == 1
+    assert line in result.output
+    assert hint in result.output
+    assert result.output.count("\n") == 2
+    shown = call("--debug", "doctor")
+    assert shown.exception is error  # as it is: Python prints its traceback
+    assert call("doctor").exception is not error  # --debug was for that command alone
+
+
+def commands(group, path=()):
+    """Yield every command with its path, groups too."""
+    yield path, group
+    for name, command in getattr(group, "commands", {}).items():
+        yield from commands(command, (*path, name))
+
+
+@pytest.mark.parametrize(("path", "command"), [*commands(get_command(app))])
+def test_help_shows_all_that_was_written(path, command):
+    """Also words in brackets, which a console may take for styles."""
+    result = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "400"})
+    assert result.exit_code == 0
+    shown = result.output.split()
+    written = [
+        command.help or "",
+        *(getattr(option, "help", "") or "" for option in command.params),
+    ]
+    assert command.help
+    missing = [
+        word for text in written for word in text.replace("`", "").split() if word not in shown
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("path", [[], ["demo"], ["ordinal"], ["vae"]])
+def test_without_a_command_there_is_help(path):
+    assert "Usage: " in call(*path).output
+
+
+def test_usage_errors_are_typers_own():
+    result = call("figures", "--no-such-option")
+    assert result.exit_code == 2
+    assert "No such option" in result.output
