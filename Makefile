@@ -13,6 +13,8 @@ endif
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 # Threads that wait do not spin: on a busy machine they would take the cores from those that work.
 test slow: export OMP_WAIT_POLICY := PASSIVE
+# Tests share the cores among them, one thread each.
+test: export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo play test slow lint docs bench clean
@@ -28,7 +30,7 @@ play: .venv/.ready-site ## a page, on this machine alone, to play with the link 
 	$(BIN)/geosoftmax play $(ARGS)
 
 test: .venv/.ready ## the tests and the examples of the docstrings
-	$(BIN)/python -m pytest -m "not slow and not gpu" $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not gpu" -n auto --maxprocesses 4 --dist worksteal $(ARGS)
 
 slow: .venv/.ready-site ## the tests that take long; those of the page need Chromium
 	$(BIN)/python -m pytest -m "slow and not gpu" $(ARGS)
