@@ -83,12 +83,24 @@ def localize(
     level = _number("--background", background)
     least = _number("--threshold", threshold, positive=True)
     if not (gain > 0 and math.isfinite(gain) and math.isfinite(base)):
-        raise UserError("--gain must be positive, and --base finite.", "Leave them out.")
+        raise UserError(
+            f"--gain must be positive, and --base finite; got {gain:g} and {base:g}.",
+            "The data sheet of the camera has both.",
+        )
     if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
         raise UserError(f"There is no device {device!r} here.", "Use --device cpu.")
     if method not in METHODS:
         raise UserError(f"There is no method {method!r}.", f"Take one of {', '.join(METHODS)}.")
+    for name, written in (("--output", output), ("--image", image)):
+        if written is not None and written.resolve() == stack.resolve():
+            raise UserError(f"{name} {written} would replace the stack.", "Write to another file.")
     frames, saturated = read_stack(stack)
+    if base >= float(frames.max()):
+        raise UserError(
+            f"--base is {base:g}, but every pixel is below: the brightest has "
+            f"{float(frames.max()):g} counts.",
+            "Give what a pixel counts without light.",
+        )
     if saturated:
         console.print(f"{saturated} frames hold saturated pixels: emitters there seem weaker.")
     if alike and method != "sliding":
@@ -108,6 +120,8 @@ def localize(
     choices = {"method": method, "pixel": side, "background": level, "device": device}
     choices["gain"] = gain
     parts = Parts(output, stack, {**choices, **dataclasses.asdict(settings)})
+    if parts.forgot:
+        console.print("Frames that were finished with other settings are done again.")
     begin = time.perf_counter()
     try:
         with Progress(console=console, transient=True) as progress:
@@ -157,6 +171,9 @@ def localize_eval(
     if frames:
         first, last = _range(frames)
         found, true = within(found, first, last), within(true, first, last)
+    if not len(true):
+        where = f" in frames {frames}" if frames else ""
+        raise UserError(f"{truth} has no positions{where}.", "Frames are counted from 1.")
     result = compare(found, true, farthest)
     typer.echo(
         f"Jaccard {result.jaccard:.3f}  recall {result.recall:.3f}  "
@@ -174,12 +191,15 @@ def _number(name: str, text: str, *, positive: bool = False) -> float | None:
     except ValueError:
         number = math.nan
     if not math.isfinite(number) or (positive and number <= 0):
-        raise UserError(f"{name} must be a number or auto; got {text!r}.", "Leave it out for auto.")
+        what = "a positive number" if positive else "a number"
+        raise UserError(f"{name} must be {what} or auto; got {text!r}.", "Leave it out for auto.")
     return number
 
 
 def _range(text: str) -> tuple[int, int]:
     first, _, last = text.partition("-")
     if not (first.isdigit() and last.isdigit() and int(first) <= int(last)):
-        raise UserError(f"--frames must be two numbers; got {text!r}.", "Write it as 11-20.")
+        raise UserError(
+            f"--frames must be the first and the last frame; got {text!r}.", "Write it as 11-20."
+        )
     return int(first), int(last)

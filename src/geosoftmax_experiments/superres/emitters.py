@@ -42,10 +42,22 @@ from geosoftmax_experiments.superres.measures import (
 from geosoftmax_experiments.superres.psf import Psf
 from geosoftmax_experiments.superres.slide import slide
 
-__all__ = ["Settings", "guess_background", "guess_threshold", "localise", "minimise", "violation"]
+__all__ = [
+    "Settings",
+    "guess_background",
+    "guess_noise",
+    "guess_threshold",
+    "localise",
+    "minimise",
+    "violation",
+]
 
 #: How many standard deviations of the noise a maximum stands out, where no threshold is given.
 STANDS_OUT = 5.0
+#: How many the least threshold is: fits of many emitters to noise, and their merging, reach more.
+SURE = 8.0
+#: How many an emitter has at least that is added or kept, even before the end.
+NOISE = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +79,9 @@ class Settings:
         share of the threshold.
     keep : float
         Until the end, emitters stay that have at least this share of the threshold.
+    noise : float
+        Standard deviation of the counts of an emitter that is fitted to noise: what has fewer than
+        `NOISE` times as many is neither added nor kept.
     penalty : float
         ``λ``, as a share of what an emitter at the threshold adds to ``b``.
     merge : float
@@ -88,6 +103,7 @@ class Settings:
     brightness: Brightness | None = None
     seek: float = 0.1
     keep: float = 0.1
+    noise: float = 0.0
     penalty: float = 0.02
     merge: float = 0.2
     resolved: float = 2.5
@@ -101,6 +117,16 @@ class Settings:
     def weight(self) -> float:
         """``λ``."""
         return self.penalty * self.threshold * self.psf.energy
+
+    @property
+    def sought(self) -> float:
+        """Emitters of more counts are added."""
+        return max(self.seek * self.threshold, NOISE * self.noise)
+
+    @property
+    def kept(self) -> float:
+        """Emitters of fewer counts go, also before the end."""
+        return max(self.keep * self.threshold, NOISE * self.noise)
 
 
 def localise(frames: Tensor, background: Tensor, settings: Settings) -> tuple[Emitters, Tensor]:
@@ -117,7 +143,7 @@ def minimise(frames: Tensor, background: Tensor, settings: Settings) -> Emitters
     """Solve (QP), until nothing is worth adding or all rounds are done; `violation` says which."""
     psf, penalty = settings.psf, settings.weight
     u, background = solve_on_grid(frames, background, psf, penalty, settings.start)
-    every = part = read_off(u, background, settings.keep * settings.threshold)
+    every = part = read_off(u, background, settings.kept)
     number = torch.arange(frames.shape[0], device=frames.device)
     for turn in range(settings.rounds):
         if turn:  # goes on with the frames that want more
@@ -127,7 +153,7 @@ def minimise(frames: Tensor, background: Tensor, settings: Settings) -> Emitters
             frames, part, number = frames[wanting], compact(part.take(wanting)), number[wanting]
         part = slide(frames, part, psf, penalty, steps=settings.steps)
         near = distances(part) < settings.merge * psf.sigma
-        part = prune(merge(part, near), settings.keep * settings.threshold)
+        part = prune(merge(part, near), settings.kept)
         every = every.put(number, part)
     return compact(every)
 
@@ -150,15 +176,27 @@ def guess_background(frames: Tensor) -> Tensor:
 def guess_threshold(frames: Tensor, background: Tensor, psf: Psf) -> float:
     """Return a fifth of the median count of maxima that stand out, and more than noise makes.
 
-    Counts are those of one emitter, fitted to the frame at the maximum. The noise is what their
-    lower half shows: fluctuations around the background.
+    Counts are those of one emitter, fitted to the frame at the maximum; to stand out, they are so
+    much above the median of the frame.
     """
+    noise = guess_noise(frames, psf)
     gain = counts_of_one(frames - background[:, None, None], psf)
-    low = gain.flatten()[:: max(1, gain.numel() // 1_000_000)]
-    noise = 1.4826 * (low - low.median()).clamp_max(0).abs().quantile(0.5) * 2**0.5
-    counts = gain[is_maximum(gain, psf.sigma) & (gain > STANDS_OUT * noise)]
+    middle = gain.flatten(1).median(1).values[:, None, None]
+    counts = gain[is_maximum(gain, psf.sigma) & (gain - middle > STANDS_OUT * noise)]
     typical = float(counts.median()) / 5 if counts.numel() else 0.0
-    return max(typical, float(STANDS_OUT * noise), 1.0)
+    return max(typical, SURE * noise, 1.0)
+
+
+def guess_noise(frames: Tensor, psf: Psf) -> float:
+    """Return the standard deviation of the counts of one emitter that is fitted to noise.
+
+    Second differences, across and down, leave the noise of nine pixels and little of what is
+    smooth: emitters change few of them while they are few, and are dim in most where they are many.
+    """
+    rest = frames.diff(n=2, dim=1).diff(n=2, dim=2).flatten()
+    some = rest[:: max(1, rest.numel() // 1_000_000)]
+    pixel = 1.4826 * float(some.abs().median()) / 6 if len(some) else 0.0
+    return pixel / math.sqrt(psf.energy)
 
 
 def _uncovered(frames: Tensor, state: Emitters, settings: Settings, finer: int) -> Tensor:
@@ -174,7 +212,7 @@ def _extended(frames: Tensor, state: Emitters, settings: Settings) -> tuple[Emit
     Also return the indices of the frames that have one.
     """
     gain = _uncovered(frames, state, settings, FINER)
-    found = is_maximum(gain, settings.psf.sigma) & (gain > settings.seek * settings.threshold)
+    found = is_maximum(gain, settings.psf.sigma) & (gain > settings.sought)
     index, counts = strongest(gain, found)
     columns = frames.shape[2] * FINER
     place = torch.stack([index % columns, index // columns], -1)

@@ -16,6 +16,7 @@ from geosoftmax_experiments.superres.brightness import ENOUGH, learn
 from geosoftmax_experiments.superres.emitters import (
     Settings,
     guess_background,
+    guess_noise,
     guess_threshold,
     localise,
 )
@@ -58,10 +59,10 @@ def choose_settings(
             "It must be at least 0.3 pixels and fit six times into a frame: check --psf and "
             "--pixel.",
         )
+    some = torch.from_numpy(_spread_over(frames, GLANCE)).to(torch.float32)
     if threshold is None:
-        some = torch.from_numpy(_spread_over(frames, GLANCE))
         threshold = guess_threshold(some, guess_background(some), psf)
-    settings = Settings(psf=psf, threshold=threshold, base=base)
+    settings = Settings(psf=psf, threshold=threshold, base=base, noise=guess_noise(some, psf))
     if alike is False:
         return settings
     pilot = Windows(_on_device(_spread_over(frames, PILOT), device), sigma).pixels

@@ -17,7 +17,7 @@ __all__ = ["Parts"]
 class Parts:
     """Rows of finished batches, in the folder ``<output>.parts`` until the output is written.
 
-    Rows that were made with other settings, or of another stack, are forgotten.
+    Rows that were made with other settings, or of another stack, are forgotten; `forgot` says so.
     """
 
     def __init__(self, output: Path, stack: Path, settings: dict[str, Any]) -> None:
@@ -25,7 +25,9 @@ class Parts:
         digest = hashlib.sha256(stack.read_bytes()).hexdigest()
         text = json.dumps({**settings, "stack": digest}, indent=1, sort_keys=True)
         note = self.folder / "settings.json"
+        self.forgot = False
         if not note.exists() or note.read_text(encoding="utf8") != text:
+            self.forgot = any(self.folder.glob("batch-*.npy"))
             self.remove()
             write_text(note, text)
         remove_partial(self.folder)

@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 from geosoftmax_experiments.cli import app
 from geosoftmax_experiments.superres.emitters import Settings
-from geosoftmax_experiments.superres.localisation import find_emitters
+from geosoftmax_experiments.superres.localisation import choose_settings, find_emitters
 from geosoftmax_experiments.superres.matching import compare, within
 from geosoftmax_experiments.superres.parts import Parts
 from geosoftmax_experiments.superres.psf import Psf
-from geosoftmax_experiments.superres.stacks import COLUMNS, read_length, read_positions
+from geosoftmax_experiments.superres.stacks import COLUMNS, read_length, read_positions, read_stack
 from tests.conftest import data_file
 from tests.experiments.superres.test_emitters import scene
 
@@ -72,14 +72,16 @@ def test_a_stopped_run_is_continued(tmp_path, threads):
     whole = out.read_text()
     assert not (tmp_path / "positions.csv.parts").exists()
 
-    settings = Settings(psf=Psf(1.1), threshold=1000.0)
+    stacked, _ = read_stack(path)
+    settings = choose_settings(
+        stacked, Psf(1.1), threshold=1000.0, base=0.0, background=None, alike=False, device="cpu"
+    )
     choices = {"method": "maxima", "pixel": 100.0, "background": None, "device": "cpu", "gain": 1.0}
     parts = Parts(out, path, {**choices, **dataclasses.asdict(settings)})
 
     def stop(done):
         raise KeyboardInterrupt
 
-    stacked = frames.numpy().astype(np.uint16).astype(float)
     with pytest.raises(KeyboardInterrupt):
         find_emitters(stacked, settings, **choices, parts=parts, advance=stop)
     (kept,) = parts.folder.glob("*.npy")
@@ -94,8 +96,25 @@ def test_a_stopped_run_is_continued(tmp_path, threads):
         again = Parts(out, path, {**choices, **dataclasses.asdict(settings)})
         again.put(0, rows + np.array([0, 0, 5000.0, 0, 0, 0, 0, 0, 0]))
         command[command.index("--threshold") + 1] = threshold
-        assert call(*command).exit_code == 0
+        result = call(*command)
+        assert result.exit_code == 0
+        assert ("other settings" in result.output) is not shifted
         assert (float(pd.read_csv(out)["x [nm]"].max()) > 5000) is shifted
+
+
+def test_nothing_is_lost_or_praised_by_mistake(stack):
+    path, out = stack / "stack.tif", stack / "positions.csv"
+    before = path.read_bytes()
+    refused = call("localize", path, *UNITS, "-o", path)
+    assert refused.exit_code == 1
+    assert "would replace the stack" in refused.output
+    assert path.read_bytes() == before
+    assert "every pixel is below" in call("localize", path, *UNITS, "--base", 1e4, "-o", out).output
+    assert "positive number" in call("localize", path, *UNITS, "--threshold", -5, "-o", out).output
+    assert call("localize", path, *UNITS, "-o", out).exit_code == 0
+    nothing = call("localize-eval", out, stack / "truth.csv", "--frames", "100-200")
+    assert nothing.exit_code == 1
+    assert "no positions" in nothing.output
 
 
 def test_pictures(stack):
@@ -155,7 +174,7 @@ def test_matching_is_optimal():
         (["--psf", "110nm", "--pixel", "0nm"], "--pixel must be a positive length"),
         (["--psf", "9um", "--pixel", "100nm"], "check --psf and"),
         ([*UNITS, "--background", "dark"], "--background must be a number or auto"),
-        ([*UNITS, "--threshold", "-3"], "--threshold must be a number or auto"),
+        ([*UNITS, "--threshold", "-3"], "--threshold must be a positive number or auto"),
         ([*UNITS, "--gain", "0"], "--gain must be positive"),
         ([*UNITS, "--device", "abacus"], "There is no device"),
         ([*UNITS, "--method", "guess"], "There is no method"),
@@ -215,7 +234,7 @@ def test_bad_tables(stack):
         assert result.exit_code == 1
         assert says in result.output.replace("\n", " ")
     result = call("localize-eval", stack / "truth.csv", stack / "truth.csv", "--frames", "3")
-    assert "two numbers" in result.output
+    assert "the first and the last frame" in result.output
 
 
 def test_lengths():

@@ -1,5 +1,6 @@
 """Emitters off the grid: exact recovery, noise, empty frames, derivatives."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,7 +13,7 @@ from geosoftmax_experiments.superres.emitters import (
     violation,
 )
 from geosoftmax_experiments.superres.gridded import read_off, solve_on_grid
-from geosoftmax_experiments.superres.localisation import find_emitters
+from geosoftmax_experiments.superres.localisation import choose_settings, find_emitters
 from geosoftmax_experiments.superres.matching import compare
 from geosoftmax_experiments.superres.measures import Emitters, distances, merge, model, prune
 from geosoftmax_experiments.superres.psf import Psf
@@ -274,3 +275,22 @@ def test_large_frames_are_found_window_by_window():
     agreement = compare(rows[:, 1:4], true, 50.0)
     assert agreement.jaccard == 1
     assert agreement.rmse < 5
+
+
+@pytest.mark.parametrize(("emitters", "photons"), [(0, 1000), (1, 800), (5, 5000), (24, 2000)])
+def test_sparse_frames_are_not_filled_with_noise(emitters, photons):
+    """All emitters are found, and nothing else, with what is guessed from the frames."""
+    generator = torch.Generator().manual_seed(emitters)
+    points = 3 + 58 * torch.rand(4, emitters, 2, generator=generator)
+    counts = torch.full((4, emitters), float(photons))
+    truth = Emitters(points, counts, torch.full((4,), 20.0))
+    light = model(truth, torch.zeros(4, 64, 64), PSF)
+    frames = (100 + 2 * torch.poisson(light, generator=generator)).numpy()
+    settings = choose_settings(
+        frames, PSF, threshold=None, base=100.0, background=None, alike=None, device="cpu"
+    )
+    rows = find_emitters(frames, settings, method="sliding", pixel=100.0, gain=2.0)
+    places = [(k + 1, 100 * x, 100 * y) for k in range(4) for x, y in points[k].tolist()]
+    found = compare(rows[:, 1:4], np.array(places).reshape(-1, 3), 100.0)
+    assert found.missed <= 1
+    assert found.spurious <= 1
