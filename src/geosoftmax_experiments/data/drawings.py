@@ -138,6 +138,7 @@ def load_drawings(
     """
     if size is not None and size < 4:
         raise UserError(f"A size of {size} leaves nothing to draw.", "Take at least 4.")
+    name = name if name in NAMES else str(Path(name))  # a slash at the end makes no difference
     read, sizes = _reader(name)
     if size is not None and not sizes:
         raise UserError(

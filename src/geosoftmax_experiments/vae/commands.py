@@ -59,8 +59,8 @@ def train(
     data: Data = "digits",
     loss: Annotated[
         str,
-        typer.Option(help="softmax, geometric, smoothed, potential, sigmoid, softmax-smoothed."),
-    ] = "geometric",
+        typer.Option(help="smoothed, geometric, potential, softmax, sigmoid, softmax-smoothed."),
+    ] = "smoothed",
     weight: Annotated[float, typer.Option(help="Weight of the latent KL.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of weights, order and noise.")] = 0,
     size: Size = None,
@@ -163,7 +163,11 @@ def compare(
     """
     console = Console()
     from geosoftmax_experiments.vae.comparing import Comparison, default_jobs, run
-    from geosoftmax_experiments.vae.report import console_table, write_report
+    from geosoftmax_experiments.vae.report import (
+        console_table,
+        console_verdicts,
+        write_report,
+    )
     from geosoftmax_experiments.vae.settings import OTHER, PRESETS, make_settings
     from geosoftmax_experiments.vae.training import Machine
 
@@ -194,6 +198,7 @@ def compare(
     with console.status("Drawing"):
         page = write_report(comparison, drawings)
     console.print(console_table(comparison))
+    console.print(console_verdicts(comparison), soft_wrap=True)
     console.print(f"Report saved to {page.resolve()}", soft_wrap=True)
 
 

@@ -50,7 +50,7 @@ class Softmax:
     """``KL(α | softmax(f))``."""
 
     label = "softmax, KL"
-    colour = "#1f77b4"
+    colour = "#0072B2"
 
     def loss(self, scores: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
         """``Σ α log α - ⟨α, log softmax(f)⟩``."""
@@ -70,7 +70,7 @@ class Geometric:
     """The g-logistic loss of the paper."""
 
     label = "g-softmax, g-logistic"
-    colour = "#d62728"
+    colour = "#D55E00"
 
     def loss(self, scores: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
         """``ℓ(α, f)``, solved to `TRAINING_TOL`."""
@@ -89,7 +89,7 @@ class Potential:
     """The sibling without a solver: the loss is the Hausdorff divergence itself."""
 
     label = "potential layer"
-    colour = "#8c1d18"
+    colour = "#009E73"
 
     def loss(self, scores: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
         """``D(α | β)``."""
@@ -108,7 +108,7 @@ class Sigmoid:
     """Each pixel for itself: binary cross-entropy with the drawing's ink, from 0 to 1."""
 
     label = "sigmoid, BCE"
-    colour = "#7f7f7f"
+    colour = "#777777"
 
     def loss(self, scores: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
         """``Σ BCE / hw``: the ink is ``α / max α``."""
@@ -170,8 +170,8 @@ def _narrow_kernel(cost: Cost) -> tuple[Cost, Tensor]:
 LAYERS: dict[str, Layer] = {
     "softmax": Softmax(),
     "geometric": Geometric(),
-    "smoothed": Smoothed(Geometric(), "g-softmax, smoothed scores", "#ff7f0e"),
+    "smoothed": Smoothed(Geometric(), "g-softmax, smoothed scores", "#E69F00"),
     "potential": Potential(),
     "sigmoid": Sigmoid(),
-    "softmax-smoothed": Smoothed(Softmax(), "softmax, smoothed scores", "#17becf"),
+    "softmax-smoothed": Smoothed(Softmax(), "softmax, smoothed scores", "#56B4E9"),
 }

@@ -26,7 +26,7 @@ from geosoftmax_experiments.vae.frontier import (
 from geosoftmax_experiments.vae.layers import LAYERS
 from geosoftmax_experiments.vae.measures import MEASURES
 
-__all__ = ["console_table", "write_report"]
+__all__ = ["console_table", "console_verdicts", "write_report"]
 
 #: The weight of the paper.
 PAPER_WEIGHT = 1.0
@@ -44,7 +44,7 @@ def write_report(comparison: Comparison, drawings: Drawings) -> Path:
     figures.save(figures.draw_curves(rows, weight, part), folder / "curves.png")
     figures.save(figures.draw_frontier(rows, part), folder / "frontier.png")
     matched = matched_weights(at_budget(rows, "epochs"), weight)
-    shown = _pictures(comparison, drawings, matched)
+    shown = _pictures(comparison, drawings, rows, matched)
     for name, lines in shown.items():
         figures.save(pictures.draw_rows(lines), folder / f"{name}.png")
     pictures.keep(shown, folder / "pictures.npz")
@@ -80,6 +80,13 @@ def _columns(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
 def middle_weight(comparison: Comparison) -> float:
     """Return the weight of the paper, or that of the sweep which is nearest."""
     return min(comparison.weights, key=lambda weight: abs(weight - PAPER_WEIGHT))
+
+
+def console_verdicts(comparison: Comparison) -> str:
+    """Return who is closer at equal rate, in words."""
+    found = [verdict for verdict in verdicts(comparison.rows()) if verdict.budget == "epochs"]
+    lines = [_sentence(verdict).replace("**", "") for verdict in found]
+    return "\n".join(["At equal latent KL, which is what to compare:", *lines])
 
 
 def console_table(comparison: Comparison) -> Table:
@@ -218,14 +225,18 @@ def _all_table(rows: Rows) -> pd.DataFrame:
 
 
 def _pictures(
-    comparison: Comparison, drawings: Drawings, weights: dict[str, float]
+    comparison: Comparison, drawings: Drawings, rows: Rows, weights: dict[str, float]
 ) -> dict[str, dict[str, Any]]:
-    """Return reconstructions and samples of the first seed, a line for each loss."""
+    """Return reconstructions and samples of the first seed, a line for each loss and its rate."""
     shown: dict[str, dict[str, Any]] = {"reconstructions": {}, "samples": {}}
+    last = at_budget(rows[rows["seed"] == 0], "epochs").set_index(["loss", "weight"])
     for loss, weight in weights.items():
         run = pictures.open_run(comparison.run_folder(Unit(loss, weight, 0)), drawings)
-        shown["reconstructions"] |= pictures.reconstructions(run, COUNT)
-        shown["samples"] |= pictures.samples(run, COUNT)
+        label = f"{LAYERS[loss].label}\n{last.loc[(loss, weight), 'latent_kl']:.0f} nats"
+        alpha, beta = pictures.reconstructions(run, COUNT).values()
+        (sample,) = pictures.samples(run, COUNT).values()
+        shown["reconstructions"] |= {"drawing": alpha, label: beta}
+        shown["samples"][label] = sample
     return shown
 
 

@@ -56,9 +56,9 @@ class Machine:
 
 def train(settings: RunSettings, drawings: Drawings, folder: Path, machine: Machine) -> Path:
     """Train a run, or what is left of it; return the path of its metrics."""
-    files.make_folder(folder)
-    claim(folder / "run.json", asdict(settings), holds_results=(folder / "metrics.jsonl").exists())
     metrics = folder / "metrics.jsonl"
+    if (folder / "run.json").exists():
+        _claim(folder, settings)
     last = latest(folder)
     if last is not None and last.name == _checkpoint_name(settings.epochs):
         return metrics
@@ -69,6 +69,7 @@ def train(settings: RunSettings, drawings: Drawings, folder: Path, machine: Mach
     with _quiet(), _deterministic():
         logged = min(10, module.steps)
         trainer = _trainer(settings, machine, folder, [recorder, saver], log_every_n_steps=logged)
+        _claim(folder, settings)  # from here on: settings that Lightning refuses claim nothing
         handler = signal.getsignal(signal.SIGINT)
         try:
             trainer.fit(module, ckpt_path=start)
@@ -78,6 +79,12 @@ def train(settings: RunSettings, drawings: Drawings, folder: Path, machine: Mach
             signal.signal(signal.SIGINT, handler)
             raise KeyboardInterrupt from None
     return metrics
+
+
+def _claim(folder: Path, settings: RunSettings) -> None:
+    """Make the folder this run's own, or see that it is."""
+    files.make_folder(folder)
+    claim(folder / "run.json", asdict(settings), holds_results=(folder / "metrics.jsonl").exists())
 
 
 def time_steps(settings: RunSettings, drawings: Drawings, machine: Machine, steps: int) -> float:

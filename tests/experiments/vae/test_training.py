@@ -159,6 +159,12 @@ def test_two_processes_agree_with_one(digits, tmp_path):
         assert rows[1][name] == pytest.approx(rows[0][name], rel=1e-3)
 
 
+def test_settings_that_lightning_refuses_claim_no_folder(digits, tmp_path):
+    with pytest.raises(UserError, match="Lightning refuses"):
+        train(settings(digits, precision="foo"), digits, tmp_path, HERE)
+    train(settings(digits), digits, tmp_path, HERE)
+
+
 def test_seeds_decide(digits, tmp_path):
     for folder, seed in (("a", 0), ("b", 0), ("c", 1)):
         train(settings(digits, seed=seed), digits, tmp_path / folder, HERE)
