@@ -88,7 +88,7 @@ def geometric_softmax(
     ...     return -50 * (x[..., 0] - 0.3) ** 2 * (x[..., 0] - 0.8) ** 2
     >>> measure, solution = geometric_softmax(score, Box(0, 1), PowerCost(p=2, scale=10))
     >>> measure
-    Measure(up to 2 points in 1-D)
+    Measure(2 points in 1-D)
     >>> bool(solution.converged)
     True
     """

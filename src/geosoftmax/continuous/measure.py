@@ -254,6 +254,6 @@ class Measure:
         return ax
 
     def __repr__(self) -> str:
-        batch = f"batch {tuple(self.batch_shape)}, " if self.batch_shape else ""
+        batch = f"batch {tuple(self.batch_shape)}, up to " if self.batch_shape else ""
         largest = int(self.counts.max()) if self.counts.numel() else 0
-        return f"Measure({batch}up to {largest} points in {self.dim}-D)"
+        return f"Measure({batch}{largest} points in {self.dim}-D)"
