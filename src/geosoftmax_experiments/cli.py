@@ -96,7 +96,9 @@ def play(
 
 @demos.command()
 def ordinal(
-    output: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results/demo"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the results.")] = Path(
+        "results/demo"
+    ),
 ) -> None:
     """Compare g-logistic with its rivals on the ordinal sets that come with skordinal."""
     from geosoftmax_experiments.ordinal.commands import compare
@@ -107,7 +109,8 @@ def ordinal(
 @demos.command()
 def digits(
     output: Annotated[
-        Path, typer.Option(help="Where the picture is written (PNG, SVG or PDF).")
+        Path,
+        typer.Option("--output", "-o", help="Where the picture is written (PNG, SVG or PDF)."),
     ] = Path("results/digits.png"),
     digits: Annotated[
         str, typer.Option(help="Which digits to draw, separated by commas.")
