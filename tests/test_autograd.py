@@ -11,6 +11,7 @@ from geosoftmax import (
     LineCost,
     TreeCost,
     ZeroOneCost,
+    _autograd,
     c_transform,
     extrapolate,
     geometric_logistic_loss,
@@ -22,6 +23,7 @@ from geosoftmax import (
     sinkhorn_negentropy,
     sinkhorn_potential,
 )
+from tests.generators import randn
 
 F64 = torch.float64
 C = DenseCost.from_points(torch.randn(4, 3, dtype=F64, generator=torch.manual_seed(1)), p=1).C
@@ -405,3 +407,35 @@ def test_inputs_are_not_changed():
     for function in FUNCTIONS.values():
         function(*inputs, cost)
     assert all(torch.equal(x, y) for x, y in zip(inputs, before, strict=True))
+
+
+# ------------------------------------------------------------------ losses that a kernel has done
+
+
+@pytest.mark.parametrize("share", [None, 0.25])
+@pytest.mark.parametrize("layer", ["geometric", "potential"])
+def test_a_loss_with_its_slope_has_all_derivatives(layer, share):
+    """What a fused kernel found is put in by hand: the rule is the same on every device."""
+    cost = GridCost((3, 4)) / 2
+    f = randn(4, 3, 4, seed=1).requires_grad_()
+    target = torch.softmax(randn(4, 12, seed=2), 1).reshape(f.shape)
+    way, weight = randn(4, 3, 4, seed=3), randn(4, seed=4)
+    plain = {"geometric": geometric_logistic_loss, "potential": potential_logistic_loss}[layer]
+    expected = plain(f, target, cost, reduction="none")
+    (slope,) = torch.autograd.grad(expected.sum(), f, retain_graph=True)
+    part = 1.0 if share is None else share
+    given = (f, target, part * expected.detach(), part * slope, cost, share)
+    if layer == "geometric":
+        found = _autograd.loss(*given, 1e-12, 1000, "active_set")
+    else:
+        found = _autograd.potential_loss(*given)
+    values = [(weight * expected).sum(), (weight * found).sum()]
+    if share is not None:
+        values = [share * expected.sum(), found]
+    first = [torch.autograd.grad(value, f, create_graph=True)[0] for value in values]
+    second = [torch.autograd.grad((way * slope).sum(), f, retain_graph=True)[0] for slope in first]
+    for theirs, ours in (values, first, second):
+        torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-9)
+    target.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(found.sum(), f)

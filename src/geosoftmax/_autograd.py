@@ -90,11 +90,11 @@ def loss(
     are those that solve it once more, should second derivatives be asked for.
     """
 
-    def slope_of(f: Tensor) -> Tensor:
+    def slope_of(f: Tensor, target: Tensor) -> Tensor:
         alpha, u, _, _, _ = _ops.solve(f.detach(), cost, tol, max_iter, method, None)
         return _mass(target, cost) * softmax(f, u, alpha, cost) - target
 
-    return _Loss.apply(f, loss, slope, cost, share, slope_of)  # pyright: ignore
+    return _Loss.apply(f, target, loss, slope, cost, share, slope_of)  # pyright: ignore
 
 
 def potential_loss(
@@ -102,7 +102,7 @@ def potential_loss(
 ) -> Tensor:
     """Return the loss of the potential layer, the same way."""
 
-    def slope_of(g: Tensor) -> Tensor:
+    def slope_of(g: Tensor, target: Tensor) -> Tensor:
         v, _ = half_exponential(g, cost)
         h = cost.matvec(v)
         beta = v * h / inner(v, h, cost, keepdim=True)
@@ -110,7 +110,7 @@ def potential_loss(
         back = torch.where(there, target / torch.where(there, h, 1.0), 0.0)
         return _mass(target, cost) * beta - v * cost.matvec(back)
 
-    return _Loss.apply(g, loss, slope, cost, share, slope_of)  # pyright: ignore
+    return _Loss.apply(g, target, loss, slope, cost, share, slope_of)  # pyright: ignore
 
 
 def _mass(alpha: Tensor, cost: Cost) -> Tensor:
@@ -284,20 +284,20 @@ class _Loss(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, f: Tensor, loss: Tensor, slope: Tensor, cost: Cost, share: float | None,
-        slope_of: Callable[[Tensor], Tensor],
+        ctx: Any, f: Tensor, target: Tensor, loss: Tensor, slope: Tensor, cost: Cost,
+        share: float | None, slope_of: Callable[[Tensor, Tensor], Tensor],
     ) -> Tensor:  # fmt: skip
         ctx.cost, ctx.share, ctx.slope_of = cost, share, slope_of
-        ctx.save_for_backward(f, slope)
+        ctx.save_for_backward(f, target, slope)
         return loss.view_as(loss) if share is None else loss.sum()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        f, slope = ctx.saved_tensors
+        f, target, slope = ctx.saved_tensors
         if torch.is_grad_enabled():  # it will be differentiated once more
-            slope = ctx.slope_of(f) * (1.0 if ctx.share is None else ctx.share)
+            slope = ctx.slope_of(f, target) * (1.0 if ctx.share is None else ctx.share)
         grad = expand(grad, ctx.cost) if ctx.share is None else grad
-        return slope * grad, None, None, None, None, None
+        return slope * grad, None, None, None, None, None, None
 
 
 class _LogSumExp(_Rule):

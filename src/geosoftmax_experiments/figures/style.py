@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -42,11 +43,11 @@ def bare(axis: Axes, title: str = "") -> None:
 def save(figure: Figure, stem: Path) -> list[Path]:
     """Write ``stem.png`` and ``stem.svg``, each whole or not at all."""
     png, svg = stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.svg")
-    undated = {"metadata": {"Date": None}}
+    undated: Any = {"metadata": {"Date": None}}
     try:
         files.write(png, lambda part: figure.savefig(part, dpi=220))
         with matplotlib.rc_context({"svg.hashsalt": "geosoftmax"}):  # the same file each time
-            files.write(svg, lambda part: figure.savefig(part, dpi=220, **undated))  # type: ignore
+            files.write(svg, lambda part: figure.savefig(part, dpi=220, **undated))
     finally:
         plt.close(figure)
     return [png, svg]

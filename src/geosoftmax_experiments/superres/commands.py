@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
 
 from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.progress import progress_bar
 
 __all__ = ["localize", "localize_eval"]
 
@@ -124,7 +124,7 @@ def localize(
         console.print("Frames that were finished with other settings are done again.")
     begin = time.perf_counter()
     try:
-        with Progress(console=console, transient=True) as progress:
+        with progress_bar(console) as progress:
             task = progress.add_task("frames", total=len(frames))
             rows = find_emitters(
                 frames,

@@ -34,10 +34,10 @@ Epochs = Annotated[int | None, typer.Option(help="Epochs [as usual for the data]
 Batch = Annotated[int | None, typer.Option(help="Drawings of a step, on all devices together.")]
 Architecture = Annotated[str | None, typer.Option(help="mlp or dcgan [dcgan for 64×64].")]
 Latent = Annotated[int | None, typer.Option(help="Size of the codes [100; dcgan 256].")]
-Rate = Annotated[float | None, typer.Option(help="Of Adam [0.001; strokes 0.0003].")]
+Rate = Annotated[float | None, typer.Option(help="Of Adam [0.001; dcgan 0.0003].")]
 Decay = Annotated[bool, typer.Option(help="Let the learning rate fall to zero along a cosine.")]
 Gain = Annotated[
-    float | None, typer.Option(help="Scores are so many times what the decoder says [3; else 1].")
+    float | None, typer.Option(help="Scores are so many times what the decoder says [3; dcgan 1].")
 ]
 Precision = Annotated[str, typer.Option(help="Lightning's: 32-true, bf16-mixed, 16-mixed, …")]
 Compile = Annotated[bool, typer.Option("--compile", help="Compile the network with torch.compile.")]

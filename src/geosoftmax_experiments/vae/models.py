@@ -19,8 +19,17 @@ __all__ = ["ARCHITECTURES", "VAE", "Code"]
 
 HIDDEN = 400
 WIDTHS = (64, 128, 256, 512)
-#: The sizes of the latent space in the paper.
-ARCHITECTURES = {"mlp": 100, "dcgan": 256}
+
+
+class Usual(NamedTuple):
+    """What is taken for an architecture unless something else is asked for."""
+
+    latent: int  # the paper's
+    learning_rate: float
+    gain: float
+
+
+ARCHITECTURES = {"mlp": Usual(100, 1e-3, 3.0), "dcgan": Usual(256, 3e-4, 1.0)}
 
 
 class Code(NamedTuple):

@@ -30,12 +30,12 @@ class Preset(NamedTuple):
     seeds: int = 3  # of a comparison
     measurements: int = 40  # about so many
     scale: float = 0.5  # of the squared distance between pixels: the paper's
-    learning_rate: float = 1e-3
-    gain: float = 3.0
+    learning_rate: float | None = None  # as usual for the architecture
+    gain: float | None = None
     weights: tuple[float, ...] = (0.1, 0.3, 1.0, 2.0, 5.0, 10.0)  # of a comparison
 
 
-#: Gains, learning rates and epochs were chosen on validation drawings.
+#: Rates, gains and epochs were chosen on validation drawings.
 PRESETS = {
     "digits": Preset(
         20,
@@ -51,15 +51,8 @@ PRESETS = {
     "mnist": Preset(
         60, 512, measurements=12, learning_rate=2e-3, weights=(0.1, 0.3, 1.0, 3.0, 10.0)
     ),
-    "drawings": Preset(
-        60,
-        128,
-        measurements=20,
-        learning_rate=3e-4,
-        gain=1.0,
-        weights=(3.0, 10.0, 20.0, 40.0, 80.0),
-    ),
-    "cat-strokes": Preset(20, 128, learning_rate=3e-4, gain=1.0),
+    "drawings": Preset(60, 128, measurements=20, weights=(3.0, 10.0, 20.0, 40.0, 80.0)),
+    "cat-strokes": Preset(20, 128),
 }
 OTHER = Preset(100, 128)  # one's own drawings
 
@@ -160,6 +153,7 @@ def make_settings(
             f"There is no architecture {architecture!r}.",
             f"Take one of {', '.join(ARCHITECTURES)}.",
         )
+    usual = ARCHITECTURES[architecture]
     count = preset.epochs if epochs is None else epochs
     settings = RunSettings(
         data=drawings.name,
@@ -169,9 +163,9 @@ def make_settings(
         batch=preset.batch if batch is None else batch,
         architecture=architecture,
         scale=preset.scale if scale is None else scale,
-        gain=preset.gain if gain is None else gain,
-        learning_rate=preset.learning_rate if learning_rate is None else learning_rate,
-        latent=ARCHITECTURES[architecture] if latent is None else latent,
+        gain=_first(gain, preset.gain, usual.gain),
+        learning_rate=_first(learning_rate, preset.learning_rate, usual.learning_rate),
+        latent=usual.latent if latent is None else latent,
         every=_spacing(count, preset.measurements) if every is None else every,
         **others,
     )
@@ -183,6 +177,11 @@ def make_settings(
             "Take a smaller --batch.",
         )
     return settings
+
+
+def _first(*values: float | None) -> float:
+    """Return the first value that is one."""
+    return next(value for value in values if value is not None)
 
 
 def read_settings(path: Path) -> RunSettings:

@@ -15,7 +15,7 @@ import pytorch_lightning as pl
 import torch
 from safetensors.torch import load_file
 
-from geosoftmax_experiments.data.drawings import load_drawings
+from geosoftmax_experiments.data.drawings import Drawings, load_drawings
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.vae.checkpoints import WEIGHTS, latest, load_weights
 from geosoftmax_experiments.vae.layers import LAYERS
@@ -163,6 +163,16 @@ def test_settings_that_lightning_refuses_claim_no_folder(digits, tmp_path):
     with pytest.raises(UserError, match="Lightning refuses"):
         train(settings(digits, precision="foo"), digits, tmp_path, HERE)
     train(settings(digits), digits, tmp_path, HERE)
+
+
+def test_what_is_usual_depends_on_the_architecture():
+    images = np.zeros((100, 64, 64), np.uint8)
+    images[:, 0] = 255
+    mine = Drawings("mine", images, np.arange(100))
+    usual = {k: v for k, v in USUAL.items() if k != "learning_rate"}
+    small, large = (make_settings(mine, **usual, architecture=a) for a in ("mlp", "dcgan"))
+    assert (small.learning_rate, small.gain, small.latent) == (1e-3, 3.0, 100)
+    assert (large.learning_rate, large.gain, large.latent) == (3e-4, 1.0, 256)
 
 
 def test_seeds_decide(digits, tmp_path):
