@@ -17,8 +17,18 @@ from torch.nn import functional as F
 from benchmarks.grid import _fields, load_drawings
 from benchmarks.harness import Bench
 from benchmarks.report import Report, Section, Target
-from geosoftmax import Cost, DenseCost, GridCost, TreeCost, geometric_logistic_loss, solve
-from geosoftmax.kernels.reference import SPLIT_CHECK_EVERY, certify, obstacle, peaks
+from geosoftmax import (
+    Cost,
+    DenseCost,
+    GridCost,
+    TreeCost,
+    geometric_logistic_loss,
+    geometric_softmax,
+    potential_logistic_loss,
+    sinkhorn_negentropy,
+    solve,
+)
+from geosoftmax.kernels.reference import SPLIT_FIRST_STEPS, certify, obstacle, peaks
 
 GAP = 1e-3
 BATCH = 512
@@ -36,6 +46,7 @@ def run(bench: Bench) -> Report:
     report = Report("On a GPU")
     _solves(bench, report)
     _sizes(bench, report)
+    _others(bench, report)
     _steps(bench, report)
     return report
 
@@ -97,6 +108,43 @@ def _sizes(bench: Bench, report: Report) -> None:
     report.add(bench, Section("Sizes and batches, scores randn", rows))
 
 
+def _others(bench: Bench, report: Report) -> None:
+    """Predictions with all their digits, and what else a step or a measurement calls."""
+    rows = []
+    for side in (28, 64):
+        cost = (GridCost((side, side), p=2) / 2).to("cuda")
+        drawings = load_drawings(side, BATCH)[0].cuda()
+        for field, scores in _fields(drawings, cost).items():
+            call = functools.partial(geometric_softmax, cost=cost)
+            rows.append(_row(f"{side}×{side}, geometric_softmax, {field}", call, scores.float()))
+        target = drawings.float()
+        for call in (geometric_logistic_loss, potential_logistic_loss):
+            slope = _slope_of(functools.partial(call, target=target, cost=cost))
+            scores = torch.randn_like(target)
+            rows.append(_row(f"{side}×{side}, {call.__name__} and gradient, randn", slope, scores))
+        call = functools.partial(sinkhorn_negentropy, cost=cost)
+        rows.append(_row(f"{side}×{side}, sinkhorn_negentropy, drawings", call, target))
+    for name, cost in (("dense, 1,000 classes", _dense_cost()), ("tree, 1,000 classes", _tree())):
+        cost, target = cost.to("cuda"), torch.arange(256, device="cuda")
+        slope = _slope_of(functools.partial(geometric_logistic_loss, target=target, cost=cost))
+        scores = torch.randn(256, 1000, device="cuda")
+        rows.append(_row(f"{name}, geometric_logistic_loss and gradient, randn", slope, scores))
+    report.add(bench, Section("Other calls", rows))
+
+
+def _row(name: str, call: Callable[[Tensor], Any], scores: Tensor) -> dict[str, Any]:
+    sets = [scores.roll(k, 0).contiguous() for k in range(SETS)]
+    return {"": name, "batch": len(scores), "ms": device_time(call, sets)}
+
+
+def _slope_of(loss: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    def slope(scores: Tensor) -> Tensor:
+        scores = scores.detach().requires_grad_()
+        return torch.autograd.grad(loss(scores), scores)[0]
+
+    return slope
+
+
 def _true_gap(cost: Cost, scores: Tensor, u: Tensor) -> float:
     f = scores.double()
     _, lower, upper = certify(cost, obstacle(cost, f, peaks(cost, f)), u.double())
@@ -104,8 +152,15 @@ def _true_gap(cost: Cost, scores: Tensor, u: Tensor) -> float:
 
 
 def floor(height: int, width: int, batch: int, steps: float) -> float:
-    """Milliseconds of the multiplications alone: two pairs of products a step, three a look."""
-    pairs = 2 * steps + 3 * (steps / SPLIT_CHECK_EVERY + 1)
+    """Milliseconds of the multiplications alone, as the kernel does them.
+
+    In pairs of products: two for a step and to begin with, one for a look; three times as much,
+    for precision, where ``x`` is made afresh and for the certificate.
+    """
+    from geosoftmax.kernels.gpu.tiles import CHECK_EVERY, REFRESH_EVERY
+
+    later = max(steps - SPLIT_FIRST_STEPS, 0.0)
+    pairs = 2 * (steps + 1) + (1 + later / CHECK_EVERY) + 3 * (2 * later / REFRESH_EVERY + 1)
     operations = pairs * 2 * height * width * (height + width)
     return batch * operations / HALF_RATE * 1e3
 
@@ -127,10 +182,15 @@ def draw(result: dict[str, Any], path: Path) -> None:
         (axes[0], square, [r["sides"][0] for r in square], f"side of the grid (batch {BATCH})"),
         (axes[1], batches, [r["batch"] for r in batches], "batch (28×28)"),
     ):
-        least = [floor(*r["sides"], r["batch"], r["iterations"]) for r in chosen]
         ax.loglog(x, [r["ms"] for r in chosen], "o-", color="C3", label="geometric softmax")
         ax.loglog(x, [r["softmax, ms"] for r in chosen], "s--", color="C0", label="torch softmax")
-        ax.loglog(x, least, ":", color="0.4", label="floor: its multiplications")
+        ax.loglog(
+            x,
+            [r["floor, ms"] for r in chosen],
+            ":",
+            color="0.4",
+            label="floor: its multiplications",
+        )
         ax.set_xticks(x, [str(n) for n in x])
         ax.minorticks_off()
         ax.set_xlabel(label)
@@ -219,15 +279,25 @@ def _vae_step(
 
 
 def _resnet_dense(geometric: bool) -> Callable[[], None]:
-    torch.manual_seed(1)
-    return _resnet_step(DenseCost.from_points(torch.randn(1000, 16).double(), p=1), geometric)
+    return _resnet_step(_dense_cost(), geometric)
 
 
 def _resnet_tree(geometric: bool) -> Callable[[], None]:
+    return _resnet_step(_tree(), geometric)
+
+
+def _dense_cost() -> Cost:
+    """Thousand points in 16 dimensions."""
+    torch.manual_seed(1)
+    return DenseCost.from_points(torch.randn(1000, 16).double(), p=1)
+
+
+def _tree() -> Cost:
+    """Thousand leaves, four to a branch."""
     parents = [-1] + [(i - 1) // 4 for i in range(1, 1333)]
     cost = TreeCost(parents, 0.5, outputs="leaves")
     assert cost.size == 1000, cost
-    return _resnet_step(cost, geometric)
+    return cost
 
 
 def _resnet_step(cost: Cost, geometric: bool) -> Callable[[], None]:
