@@ -21,12 +21,18 @@ def waves(rows, dim, *, seed=0, frequency=6.0, height=2.0, terms=6):
 
 
 def separated_spikes(rows, count, dim, apart, *, seed=0):
-    """Random measures of mass 1 in the unit box, with points at least `apart` from each other."""
+    """Random measures of mass 1 in the unit box, with points at least `apart` from each other.
+
+    Points that leave no room for the next are drawn again, all of them.
+    """
     generator = torch.Generator().manual_seed(seed)
     measures = []
     for _ in range(rows):
-        points = torch.zeros(0, dim, dtype=torch.float64)
+        points, tries = torch.zeros(0, dim, dtype=torch.float64), 0
         while len(points) < count:
+            tries += 1
+            if tries > 1000:
+                points, tries = points[:0], 0
             point = 0.03 + 0.94 * torch.rand(1, dim, dtype=torch.float64, generator=generator)
             if not bool(((points - point).norm(dim=-1) < apart).any()):
                 points = torch.cat([points, point])
