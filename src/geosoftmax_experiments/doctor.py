@@ -120,8 +120,8 @@ def _try_gpu() -> Finding:
         return Finding("", None, "no CUDA device here")
     if not triton_installed():
         return Finding("", None, "Triton is not installed: plain torch is used, slower")
-    cost = (GridCost((28, 28), p=2) / 2).to("cuda")
-    found = solve(_scores(cost, 64).float().to("cuda"), cost, tol=1e-3)
+    cost = GridCost((28, 28), p=2) / 2
+    found = solve(_scores(cost, 64).float().to("cuda"), cost.to("cuda"), tol=1e-3)
     done, gap = bool(found.converged.all()), float(found.gap.max())
     return Finding("", done, f"{torch.cuda.get_device_name()}, worst gap {gap:.0e}")
 
