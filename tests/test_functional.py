@@ -42,6 +42,7 @@ SIGNAL = {
     "geometric_softmax": gs.geometric_softmax,
     "extrapolate": gs.extrapolate,
     "potential_softmax": gs.potential_softmax,
+    "smooth_scores": gs.smooth_scores,
     "sinkhorn_potential": lambda s, c: gs.sinkhorn_potential(s.softmax(-1), c),
     "c_transform": lambda s, c: gs.c_transform(s, s.softmax(-1), c),
 }
@@ -317,6 +318,45 @@ def test_potential_loss_of_far_logits_is_right(dtype, low, c):
 
 
 # ------------------------------------------------------------------ Sinkhorn side
+
+
+@every_cost
+def test_smooth_scores_are_means(cost):
+    scores = randn(3, *cost.shape)
+    weights = torch.exp(-cost.matrix())
+    means = flat(scores, cost) @ (weights / weights.sum(1, keepdim=True)).T
+    assert_close(flat(gs.smooth_scores(scores, cost), cost), means)
+    level = torch.full_like(scores, 7.0)
+    assert_close(gs.smooth_scores(level, cost), level)
+
+
+def test_smooth_scores_of_a_cost_for_each_sample():
+    cost = DenseCost(torch.stack([LineCost(4).matrix(), 3 * LineCost(4).matrix()]))
+    scores = randn(2, 4)
+    each = [gs.smooth_scores(f, DenseCost(C)) for f, C in zip(scores, cost.C, strict=True)]
+    assert_close(gs.smooth_scores(scores, cost), torch.stack(each))
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_infinite_scores_are_not_smoothed(bad):
+    with pytest.raises(ValueError, match="Smooth first, then mask"):
+        gs.smooth_scores(torch.tensor([0.0, bad, 1.0]), LineCost(3))
+
+
+@every_cost
+def test_predicting_first_does_not_forbid_to_train(cost):
+    """What a cost keeps is made for training, also where inference mode asked for it first."""
+    cost = cost * 1.0  # one that remembers nothing
+    scores = randn(2, *cost.shape)
+    functions = (gs.potential_softmax, gs.smooth_scores, gs.geometric_softmax)
+    with torch.inference_mode():
+        predictions = [function(scores, cost) for function in functions]
+    for function, prediction in zip(functions, predictions, strict=True):
+        f = scores.clone().requires_grad_()
+        result = function(f, cost)
+        result.square().sum().backward()
+        assert_close(result.detach(), prediction)
+        assert bool(torch.isfinite(f.grad).all())
 
 
 @every_cost

@@ -33,6 +33,7 @@ MODULES = [
     nn.PotentialSoftmax,
     nn.PotentialLogisticLoss,
     nn.HausdorffDivergence,
+    nn.SmoothScores,
 ]
 each_module = pytest.mark.parametrize("kind", MODULES)
 
@@ -54,6 +55,7 @@ FUNCTION_OF = {
     nn.PotentialSoftmax: functional.potential_softmax,
     nn.PotentialLogisticLoss: functional.potential_logistic_loss,
     nn.HausdorffDivergence: lambda a, b, cost: functional.hausdorff_divergence(a, b, cost).mean(),
+    nn.SmoothScores: functional.smooth_scores,
 }
 
 
@@ -260,6 +262,51 @@ def test_cost_is_a_copy():
     before = module(torch.zeros(2, dtype=torch.float64))
     cost.C.mul_(5)
     assert torch.equal(module(torch.zeros(2, dtype=torch.float64)), before)
+
+
+# ------------------------------------------------------------------ what is derived from a cost
+
+
+def test_what_is_derived_is_made_once():
+    module = nn.GeometricLogisticLoss(GridCost((20, 20), p=2) / 2, tol=1e-3)
+    arguments = inputs(nn.GeometricLogisticLoss, module.cost)
+    module(*arguments)
+    kept = module.cost
+    assert "_cached_spectrum" in vars(kept)
+    module(*arguments)
+    assert module.cost is kept
+
+
+def test_what_is_derived_follows_the_state():
+    """Loading, casting and writing to a buffer make another cost."""
+    cost = COSTS["dense"]
+    module, scores = nn.GeometricSoftmax(cost), inputs(nn.GeometricSoftmax, cost)
+    module(*scores)
+    module.load_state_dict(nn.GeometricSoftmax(cost * 3).state_dict())
+    assert torch.equal(module(*scores), functional.geometric_softmax(*scores, cost * 3))
+    with torch.no_grad():
+        module.cost_0.div_(6)
+    half = functional.geometric_softmax(*scores, cost / 2)
+    torch.testing.assert_close(module(*scores), half)
+    module.float()
+    assert module.cost.dtype == torch.float32
+
+
+def test_operators_find_the_cost_by_its_tensors():
+    """As compiled graphs call them: tensors alone, the same ones each time."""
+    cost = GridCost((9, 8), p=2) / 2
+    scores = torch.randn(2, 9, 8, dtype=torch.float64)
+    spec, tensors = cost.flatten()
+    solve = torch.ops.geosoftmax.solve
+    first = solve(scores, tensors, spec, 2, 1e-9, 1000, "splitting", None)
+    kept = vars(cost)["_cached_spectrum"]
+    again = solve(scores, tensors, spec, 2, 1e-9, 1000, "splitting", None)
+    assert vars(cost)["_cached_spectrum"] is kept
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    tensors[0].mul_(2)  # what was derived from the scale is out of date, and not used
+    double = GridCost((9, 8), p=2)
+    changed = solve(scores, tensors, spec, 2, 1e-9, 1000, "splitting", None)[0]
+    torch.testing.assert_close(changed, functional.geometric_softmax(scores, double))
 
 
 # ------------------------------------------------------------------ moving

@@ -13,6 +13,7 @@ from geosoftmax.functional import (
     potential_softmax,
     sinkhorn_negentropy,
     sinkhorn_potential,
+    smooth_scores,
     solve,
 )
 from geosoftmax.solvers import ConvergenceWarning, Solution
@@ -42,6 +43,7 @@ __all__ = [
     "potential_softmax",
     "sinkhorn_negentropy",
     "sinkhorn_potential",
+    "smooth_scores",
     "solve",
     "solvers",
 ]

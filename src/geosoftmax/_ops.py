@@ -124,7 +124,7 @@ def _solve_op(
     method: str,
     init: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    cost = Cost.unflatten(cost_spec, cost_tensors)
+    cost = Cost.recall(cost_spec, cost_tensors)
     return _solve(scores, cost, tol, max_iter, method, init)
 
 
@@ -165,7 +165,7 @@ def _support_solve(rhs: Tensor, support: Tensor, cost: Cost) -> Tensor:
 def _support_solve_op(
     rhs: Tensor, support: Tensor, cost_tensors: list[Tensor], cost_spec: str
 ) -> Tensor:
-    return _support_solve(rhs, support, Cost.unflatten(cost_spec, cost_tensors))
+    return _support_solve(rhs, support, Cost.recall(cost_spec, cost_tensors))
 
 
 @_support_solve_op.register_fake
@@ -213,7 +213,7 @@ def _sinkhorn_op(
     sum_tolerance: float,
     single: bool,
 ) -> Tensor:
-    cost = Cost.unflatten(cost_spec, cost_tensors)
+    cost = Cost.recall(cost_spec, cost_tensors)
     return _sinkhorn(alpha, cost, name, sum_tolerance, single)
 
 

@@ -131,6 +131,15 @@ def check_finite_logits(logits: Tensor) -> None:
         )
 
 
+def check_smoothable(scores: Tensor) -> None:
+    """Refuse NaN and infinities, which would spread."""
+    if is_readable(scores) and not bool(torch.isfinite(scores).all()):
+        raise ValueError(
+            "scores must be finite; got NaN or infinite values, which smoothing would spread. "
+            "Smooth first, then mask outputs with -inf."
+        )
+
+
 def check_distribution_values(name: str, alpha: Tensor, cost: Cost, tolerance: float) -> None:
     """Refuse what is not a probability distribution over the outputs of ``cost``."""
     if alpha.numel() == 0 or not is_readable(alpha):

@@ -30,6 +30,7 @@ __all__ = [
     "HausdorffDivergence",
     "PotentialLogisticLoss",
     "PotentialSoftmax",
+    "SmoothScores",
 ]
 
 
@@ -60,12 +61,21 @@ class CostModule(nn.Module):
             "cost_signature", torch.frombuffer(bytearray(self._spec, "utf8"), dtype=torch.uint8)
         )
         self.log_scale = nn.Parameter(torch.zeros(())) if learn_scale else None
+        self._keep()
 
     @property
     def cost(self) -> Cost:
         """The cost, times the learnt scale."""
-        cost = Cost.unflatten(self._spec, [getattr(self, f"cost_{k}") for k in range(self._count)])
+        cost = self._keep()
         return cost if self.log_scale is None else cost.__mul__(torch.exp(self.log_scale))
+
+    def _keep(self) -> Cost:
+        """Return the cost of the buffers, and hold it: what is derived from it is made once."""
+        tensors = [getattr(self, f"cost_{k}") for k in range(self._count)]
+        if torch.compiler.is_compiling():
+            return Cost.unflatten(self._spec, tensors)
+        self._kept = Cost.recall(self._spec, tensors)
+        return self._kept
 
     def extra_repr(self) -> str:
         """Describe the cost."""
@@ -80,6 +90,7 @@ class CostModule(nn.Module):
             after = getattr(self, name)
             if before.is_floating_point() and torch.finfo(after.dtype).bits < 32:
                 after.data = before.to(after.device)
+        self._keep()
         return self
 
     def _load_from_state_dict(
@@ -103,6 +114,7 @@ class CostModule(nn.Module):
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
+        self._keep()
 
 
 class _SolvingModule(CostModule):
@@ -219,6 +231,31 @@ class GeometricLogisticLoss(_SolvingModule):
             tol=self.tol,
             max_iter=self.max_iter,
         )
+
+
+class SmoothScores(CostModule):
+    """``smooth_scores`` as the last layer of a network that says scores.
+
+    Parameters
+    ----------
+    cost : Cost
+    learn_scale : bool
+        Learn a positive number that multiplies the cost.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from geosoftmax import GridCost
+    >>> cost = GridCost((28, 28), p=2) / 2
+    >>> decoder = torch.nn.Sequential(
+    ...     torch.nn.Linear(100, 784), torch.nn.Unflatten(1, (28, 28)), SmoothScores(cost)
+    ... )
+    >>> loss = GeometricLogisticLoss(cost)(decoder(torch.randn(2, 100)), torch.tensor([0, 783]))
+    """
+
+    def forward(self, scores: Tensor) -> Tensor:
+        """Return scores of the same shape."""
+        return functional.smooth_scores(scores, self.cost)
 
 
 class PotentialSoftmax(CostModule):

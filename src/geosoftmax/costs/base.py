@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from geosoftmax._validation import check_multiplier, is_concrete
 
 _MULTIPLICATIONS = (torch.mul, torch.Tensor.mul, torch.Tensor.__mul__, torch.Tensor.__rmul__)
 _DIVISIONS = (torch.div, torch.Tensor.div, torch.Tensor.__truediv__)
+
+#: Whose parameter a tensor is. A compiled graph sends the tensors of a cost alone: by them the cost
+#: is found again, with all that was derived from it.
+_OWNERS: Any = WeakTensorKeyDictionary()
 
 
 class Cost(ABC):
@@ -57,6 +63,11 @@ class Cost(ABC):
         """Rebuild a cost from what `flatten` returned."""
         kind, *arguments = spec.split("|")
         return Cost._kinds[kind]._rebuild(arguments, list(tensors))
+
+    @staticmethod
+    def recall(spec: str, tensors: list[Tensor]) -> Cost:
+        """Return the cost that has these tensors, with all that it remembers; else rebuild it."""
+        return _owner(spec, tensors) or Cost.unflatten(spec, tensors)
 
     # ------------------------------------------------------- what a cost does
 
@@ -146,12 +157,14 @@ class Cost(ABC):
     def _store(self, **fields: Any) -> None:
         for name, value in fields.items():
             object.__setattr__(self, name, value)
+        _own(self)
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in vars(self).items() if not k.startswith("_cached")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
+        _own(self)
 
     def _once(self, name: str, build: Callable[[], Any]) -> Any:
         """Build a derived tensor once, unless gradients or tracing forbid to keep it."""
@@ -159,7 +172,8 @@ class Cost(ABC):
             return build()
         key = f"_cached_{name}"
         if key not in vars(self):
-            vars(self)[key] = build()
+            with torch.inference_mode(False):  # what is kept may be differentiated through later
+                vars(self)[key] = build()
         return vars(self)[key]
 
 
@@ -185,6 +199,43 @@ class ScaledCost(Cost):
             return ""
         value = float(self.scale.detach())
         return "" if value == 1.0 else f" * {value:g}"
+
+
+class _Owner(NamedTuple):
+    cost: weakref.ref[Cost]
+    spec: str
+    others: list[Tensor]
+    versions: list[int]
+
+    def has(self, tensors: list[Tensor]) -> bool:
+        """Whether the cost is still there, and nothing was written to its tensors since."""
+        return self.cost() is not None and self.versions == [t._version for t in tensors]
+
+
+def _own(cost: Cost) -> None:
+    """Let a cost be found by its tensors, unless its parameter is that of another already."""
+    if torch.compiler.is_compiling():
+        return
+    spec, tensors = cost.flatten()
+    if all(_has_version(tensor) for tensor in tensors):
+        known = _OWNERS.get(tensors[0])
+        if known is None or not known.has([tensors[0], *known.others]):
+            versions = [t._version for t in tensors]
+            _OWNERS[tensors[0]] = _Owner(weakref.ref(cost), spec, tensors[1:], versions)
+
+
+def _owner(spec: str, tensors: list[Tensor]) -> Cost | None:
+    """Return the cost that has these tensors, if there is one."""
+    known = _OWNERS.get(tensors[0]) if _has_version(tensors[0]) else None
+    if known is None or known.spec != spec:
+        return None
+    same = all(a is b for a, b in zip(known.others, tensors[1:], strict=True))
+    return known.cost() if same and known.has(tensors) else None
+
+
+def _has_version(tensor: Tensor) -> bool:
+    plain = type(tensor) in (Tensor, torch.nn.Parameter)
+    return plain and not tensor.is_inference() and is_concrete(tensor)
 
 
 def wide(tensor: Tensor) -> Tensor:

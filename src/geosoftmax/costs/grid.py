@@ -11,7 +11,7 @@ from torch import Tensor
 from geosoftmax._validation import check_count, check_power, is_concrete
 from geosoftmax.costs._support import gathered_solve
 from geosoftmax.costs.base import Cost, ScaledCost, unit_scale
-from geosoftmax.costs.line import LineCost
+from geosoftmax.costs.line import DENSE_LIMIT, LineCost
 
 
 class GridCost(ScaledCost):
@@ -90,7 +90,12 @@ class GridCost(ScaledCost):
 
     def matvec(self, u: Tensor) -> Tensor:
         for axis, line in enumerate(self.axes, start=-len(self.shape)):
-            u = line.matvec(u.movedim(axis, -1)).movedim(-1, axis)
+            if axis == -1:
+                u = line.matvec(u)
+            elif axis == -2 and line.size <= DENSE_LIMIT:
+                u = line._kernel(u.dtype) @ u
+            else:
+                u = line.matvec(u.movedim(axis, -1)).movedim(-1, axis)
         return u
 
     def log_matvec(self, g: Tensor) -> Tensor:
@@ -101,7 +106,7 @@ class GridCost(ScaledCost):
     def solve(self, rhs: Tensor, support: Tensor) -> Tensor:
         if len(self.shape) == 1:
             return self.axes[0].solve(rhs, support)
-        kernels = [line._once("kernel", line._kernel) for line in self.axes]
+        kernels = [line._kernel() for line in self.axes]
         coordinates = torch.cartesian_prod(
             *(torch.arange(n, device=self.device) for n in self.shape)
         ).unbind(-1)

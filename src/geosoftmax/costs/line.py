@@ -85,7 +85,7 @@ class LineCost(ScaledCost):
 
     def matvec(self, u: Tensor) -> Tensor:
         if self.shape[0] <= DENSE_LIMIT:
-            return u @ self._once("kernel", self._kernel).to(u.dtype)
+            return u @ self._kernel(u.dtype)
         if self.p == 1:
             return _exponential_sums(u, self._half_distances(u.dtype))
         taps = self._once("taps", self._taps)
@@ -136,8 +136,12 @@ class LineCost(ScaledCost):
     def _block(self, rows: slice, columns: slice) -> Tensor:
         return torch.exp(-self._half_cost(rows, columns))
 
-    def _kernel(self) -> Tensor:
-        return self._block(slice(None), slice(None))
+    def _kernel(self, dtype: torch.dtype | None = None) -> Tensor:
+        """``K`` as a matrix, with all digits unless a dtype is asked for."""
+        full = self._once("kernel", lambda: self._block(slice(None), slice(None)))
+        if dtype is None or dtype == full.dtype:
+            return full
+        return self._once(f"kernel_{dtype}", lambda: full.to(dtype))
 
     def _reach(self) -> float:
         """Distance beyond which ``K`` underflows to zero."""

@@ -5,7 +5,6 @@ A new one is a class with a name and three methods, and a row in `LAYERS`.
 
 from __future__ import annotations
 
-import functools
 from typing import Protocol
 
 import torch
@@ -19,6 +18,7 @@ from geosoftmax import (
     potential_logistic_loss,
     potential_softmax,
     sinkhorn_potential,
+    smooth_scores,
 )
 
 __all__ = ["LAYERS", "Layer"]
@@ -139,32 +139,17 @@ class Smoothed:
 
     def loss(self, scores: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
         """``ℓ(α, S f)``."""
-        return self._layer.loss(_smooth(scores, cost), alpha, cost)
+        return self._layer.loss(smooth_scores(scores, cost), alpha, cost)
 
     def link(self, scores: Tensor, cost: Cost) -> Tensor:
         """That of the layer, at ``S f``."""
-        return self._layer.link(_smooth(scores, cost), cost)
+        return self._layer.link(smooth_scores(scores, cost), cost)
 
     def start(self, mean: Tensor, cost: Cost) -> Tensor:
         """``S⁻¹`` of where the layer starts."""
-        narrow, sums = _narrow_kernel(cost)
         smooth = self._layer.start(mean.double(), cost)
-        everywhere = torch.ones_like(smooth, dtype=torch.bool)
-        return narrow.solve((sums * smooth)[None], everywhere[None])[0]
-
-
-def _smooth(scores: Tensor, cost: Cost) -> Tensor:
-    """Return means of the scores, weighed by ``exp(-C)``."""
-    narrow, sums = _narrow_kernel(cost)
-    with torch.autocast(scores.device.type, enabled=False):
-        return narrow.matvec(scores) / sums
-
-
-@functools.lru_cache(maxsize=8)
-def _narrow_kernel(cost: Cost) -> tuple[Cost, Tensor]:
-    narrow = 2 * cost
-    ones = torch.ones(cost.shape, dtype=torch.float32, device=cost.device)
-    return narrow, narrow.matvec(ones)
+        narrow, ones = 2 * cost, torch.ones_like(smooth)
+        return narrow.solve((narrow.matvec(ones) * smooth)[None], ones.bool()[None])[0]
 
 
 LAYERS: dict[str, Layer] = {
