@@ -9,6 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from geosoftmax_experiments.cli import app
+from geosoftmax_experiments.figures import FIGURES
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -95,6 +96,6 @@ def source_of(page, link):
             "benchmarks": "benchmarks/report.py",
             "splitting": "benchmarks/results/splitting.md",
         }
-        figures = {name: "docs/_ext/generated.py" for name in ("fields", "levels")}
+        figures = {name: "docs/_ext/generated.py" for name in FIGURES}
         return ROOT / (made | figures).get(path.stem, f"benchmarks/results/{path.stem}.json")
     return path
