@@ -67,7 +67,8 @@ def test_commands_of_the_pages_exist_with_their_options(command):
     words = shlex.split(command, comments=True)[1:]
     path = []
     for word in words:
-        if CliRunner().invoke(app, [*path, word, "--help"]).exit_code or word.startswith("-"):
+        # An option first: it might take --help for its value, and run the command.
+        if word.startswith("-") or CliRunner().invoke(app, [*path, word, "--help"]).exit_code:
             break
         path.append(word)
     options = [re.split("=", word)[0] for word in words if re.match(r"--?[a-z]", word)]
