@@ -9,6 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from geosoftmax_experiments.cli import app
+from geosoftmax_experiments.figures import FIGURES
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -66,7 +67,8 @@ def test_commands_of_the_pages_exist_with_their_options(command):
     words = shlex.split(command, comments=True)[1:]
     path = []
     for word in words:
-        if CliRunner().invoke(app, [*path, word, "--help"]).exit_code or word.startswith("-"):
+        # An option first: it might take --help for its value, and run the command.
+        if word.startswith("-") or CliRunner().invoke(app, [*path, word, "--help"]).exit_code:
             break
         path.append(word)
     options = [re.split("=", word)[0] for word in words if re.match(r"--?[a-z]", word)]
@@ -95,6 +97,6 @@ def source_of(page, link):
             "benchmarks": "benchmarks/report.py",
             "splitting": "benchmarks/results/splitting.md",
         }
-        figures = {name: "docs/_ext/generated.py" for name in ("fields", "levels")}
+        figures = {name: "docs/_ext/generated.py" for name in FIGURES}
         return ROOT / (made | figures).get(path.stem, f"benchmarks/results/{path.stem}.json")
     return path

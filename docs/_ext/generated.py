@@ -11,6 +11,8 @@ from benchmarks.report import markdown, summary
 from geosoftmax_experiments.figures import run
 
 RESULTS = Path("benchmarks/results")
+#: Those that need no data and no training.
+FIGURES = ("fields", "levels", "cats", "mnist", "drawings")
 
 
 def generate(app: Sphinx) -> None:
@@ -18,7 +20,7 @@ def generate(app: Sphinx) -> None:
     folder = Path(app.srcdir) / "generated"
     root = Path(app.srcdir).parent
     folder.mkdir(exist_ok=True)
-    run(["fields", "levels"], folder, Console(quiet=True))
+    run(FIGURES, folder, Console(quiet=True))
     results = sorted((root / RESULTS).glob("*.json"))
     for path in results:
         write(folder / f"{path.stem}.md", markdown(json.loads(path.read_text(encoding="utf8"))))

@@ -69,13 +69,19 @@ def doctor() -> None:
 def figures(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="fields (Fig. 1), levels (Fig. 2), training (Fig. 3) [default: all]."),
+        typer.Argument(
+            help="fields (Fig. 1), levels (Fig. 2), training (Fig. 3), cats (Fig. 4), "
+            "mnist (Fig. 5), drawings (Fig. 6) [default: all]."
+        ),
     ] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder of the pictures, PNG and SVG.")
     ] = Path("results/figures"),
 ) -> None:
-    """Draw the figures of the paper, from the library, in a minute."""
+    """Draw the figures of the paper in a minute: 1 to 3 from the library, 4 to 6 from its results.
+
+    training needs the set car in GEOSOFTMAX_DATA; where that is missing, the others are drawn.
+    """
     from geosoftmax_experiments.figures import run
 
     run(names or [], output, Console())

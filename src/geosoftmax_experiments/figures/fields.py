@@ -24,7 +24,7 @@ COST = GridCost((SIDE, SIDE), p=2) / 8
 def draw_fields(console: Console) -> Figure:
     """Draw a line of pictures for each measure: itself, its field, and what links make of it."""
     figure, axes = plt.subplots(
-        len(MEASURES), 4, figsize=(WIDTH, 1.85 * len(MEASURES) + 0.3), layout="constrained"
+        len(MEASURES), 4, figsize=(WIDTH, 1.85 * len(MEASURES) + 0.45), layout="compressed"
     )
     measures = track(MEASURES.items(), "Figure 1: fields", console=console)
     for line, (name, make) in zip(axes, measures, strict=True):

@@ -20,8 +20,9 @@ def draw_training(console: Console) -> Figure:
     except UserError as error:
         raise UserError(
             f"Figure 3 needs the set car. {error.message}",
-            "geosoftmax figures fields levels draws the others; geosoftmax ordinal calibration "
-            "--source skordinal --set ESL draws this one on a set that is installed.",
+            "Let GEOSOFTMAX_DATA name a folder that holds ordinal-regression/car; or draw the same "
+            "on a set that is installed: geosoftmax ordinal calibration --source skordinal --set "
+            "ESL.",
         ) from None
     curves = pd.concat([train(fold, scores, 300, 0, console) for scores in SCORES])
     return draw(curves, fold.name)

@@ -7,6 +7,7 @@ never below the divergence; by Prop. 5 the gap closes where the scores can be an
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 from rich.console import Console
 from rich.progress import track
 
@@ -122,10 +124,18 @@ def draw(curves: pd.DataFrame, name: str) -> Figure:
         upper.set_title(f"{kind} scores", fontsize=10)
         upper.set_ylim(bottom=0)
         lower.set_yscale("log")
+        lower.set_ylim(bottom=FLOOR / 4)
         lower.set_xscale("log")
         lower.set_xlabel("step")
     axes[0, 0].set_ylabel("mean over samples")
-    axes[1, 0].set_ylabel(f"loss - divergence\n(below {FLOOR:.0e}: there)")
+    axes[1, 0].set_ylabel("loss - divergence")
+    axes[1, 0].yaxis.set_major_formatter(FuncFormatter(_gap_in_words))
     axes[0, -1].legend(fontsize=9, frameon=False)
     figure.suptitle(f"g-logistic loss and Hausdorff divergence in training: {name}", fontsize=11)
     return figure
+
+
+def _gap_in_words(value: float, position: int) -> str:
+    """Name a tick by its power of ten; the lowest stands for all that is lower."""
+    power = f"$10^{{{round(math.log10(value))}}}$"
+    return f"under {power}" if value < 2 * FLOOR else power

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from rich.console import Console
+from typer.testing import CliRunner
 
 from geosoftmax import (
     LineCost,
@@ -12,6 +13,7 @@ from geosoftmax import (
     geometric_softmax,
     sinkhorn_potential,
 )
+from geosoftmax_experiments.cli import app
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.figures import FIGURES, run
 from geosoftmax_experiments.figures.fields import COST, MEASURES
@@ -22,7 +24,7 @@ QUIET = Console(quiet=True)
 
 
 def test_figures_are_written_as_png_and_svg(tmp_path):
-    names = ["fields", "levels"]
+    names = ["fields", "levels", "cats", "mnist", "drawings"]
     written = run(names, tmp_path / "new", QUIET)
     assert {path.name for path in written} == {f"{n}.{e}" for n in names for e in ("png", "svg")}
     assert set((tmp_path / "new").iterdir()) == set(written)  # nothing half-written stays
@@ -32,8 +34,9 @@ def test_figures_are_written_as_png_and_svg(tmp_path):
         assert path.stat().st_size > 20_000
 
 
-def test_svg_is_the_same_each_time(tmp_path):
-    first, second = (run(["fields"], tmp_path / name, QUIET)[1].read_bytes() for name in "ab")
+@pytest.mark.parametrize("name", ["fields", "mnist"])
+def test_svg_is_the_same_each_time(name, tmp_path):
+    first, second = (run([name], tmp_path / folder, QUIET)[1].read_bytes() for folder in "ab")
     assert first == second
 
 
@@ -54,6 +57,20 @@ def test_training_says_which_data_it_needs(tmp_path, monkeypatch):
     monkeypatch.delenv("GEOSOFTMAX_DATA", raising=False)
     with pytest.raises(UserError, match="GEOSOFTMAX_DATA"):
         FIGURES["training"](QUIET)
+
+
+def test_what_can_be_drawn_is_drawn_and_the_rest_is_named(tmp_path, monkeypatch):
+    monkeypatch.delenv("GEOSOFTMAX_DATA", raising=False)
+    folder = tmp_path / "new"
+    result = CliRunner().invoke(app, ["figures", "training", "mnist", "-o", str(folder)])
+    assert result.exit_code == 1
+    assert {path.name for path in folder.iterdir()} == {"mnist.png", "mnist.svg"}
+    assert "mnist: saved as PNG and SVG to" in result.output
+    message, hint = result.output.splitlines()[-2:]
+    assert message.startswith("Error: Not drawn: training. Figure 3 needs the set car.")
+    assert hint.startswith("Hint: ")
+    assert "skordinal" in hint
+    assert CliRunner().invoke(app, ["figures", "mnist", "-o", str(folder)]).exit_code == 0
 
 
 @pytest.mark.parametrize("name", MEASURES)

@@ -1,0 +1,110 @@
+"""The results that are installed with the application: comparisons of auto-encoders of drawings.
+
+Each is a folder with ``results.json`` and ``pictures.npz``, as ``geosoftmax vae compare`` wrote
+them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import pandas as pd
+
+from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.vae.layers import LAYERS
+
+__all__ = ["STORED", "Stored", "read_stored"]
+
+STORED = Path(__file__).parents[1] / "stored" / "drawings"
+AGAIN = "It comes with geosoftmax: install the package again."
+#: What is read of the rows.
+COLUMNS = ["loss", "weight", "seed", "epoch", "seconds", "hausdorff", "latent_kl"]
+#: What files raise that are not what they should be.
+DAMAGE = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    BadZipFile,
+    zlib.error,
+)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A comparison.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        A row for each loss, weight, seed and measured epoch.
+    weights : dict of float
+        For each loss the weight that pictures show: of those that were tried, the one whose latent
+        KL is nearest to that of softmax.
+    drawings : ndarray, shape (count, h, w)
+        Test drawings.
+    reconstructions, samples : dict of ndarray, shape (count, h, w)
+        For each loss: what became of the test drawings, and drawings of codes from the prior.
+    """
+
+    rows: Any
+    weights: dict[str, float]
+    drawings: np.ndarray
+    reconstructions: dict[str, np.ndarray]
+    samples: dict[str, np.ndarray]
+
+    def at(self, loss: str) -> Any:
+        """Return the rows of a loss at its weight: all seeds and epochs."""
+        rows = self.rows
+        return rows[(rows["loss"] == loss) & (rows["weight"] == self.weights[loss])]
+
+    def rate(self, loss: str) -> float:
+        """Return the latent KL, in nats, of the run that pictures show: the first seed."""
+        rows = self.at(loss)
+        first = rows[rows["seed"] == 0]
+        return float(first.loc[first["epoch"].idxmax(), "latent_kl"])
+
+
+def read_stored(name: str) -> Stored:
+    """Read the comparison on a set: ``cats``, ``mnist`` or ``drawings``."""
+    folder = STORED / name
+    path = folder / "results.json"
+    with _whole(path):
+        results = json.loads(path.read_text(encoding="utf8"))
+        rows = pd.DataFrame(results["rows"])[COLUMNS]
+        weights = {loss: float(weight) for loss, weight in results["pictures_at_weight"].items()}
+        names = {loss: LAYERS[loss].label for loss in weights}
+    path = folder / "pictures.npz"
+    with _whole(path), path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        # Labels are "picture/layer", and a second line that says the rate.
+        lines = {key.split("\n")[0]: arrays[key].astype(np.float32) for key in arrays.files}
+        return Stored(
+            rows,
+            weights,
+            lines["reconstructions/drawing"],
+            *(
+                {loss: lines[f"{picture}/{names[loss]}"] for loss in weights}
+                for picture in ("reconstructions", "samples")
+            ),
+        )
+
+
+@contextlib.contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """Say that a file is missing or damaged, where reading it fails."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing.", AGAIN) from None
+    except DAMAGE:
+        raise UserError(f"{path} is damaged.", AGAIN) from None
