@@ -66,7 +66,9 @@ def test_commands_of_the_pages_exist_with_their_options(command):
     words = shlex.split(command, comments=True)[1:]
     path = []
     for word in words:
-        if CliRunner().invoke(app, [*path, word, "--help"]).exit_code or word.startswith("-"):
+        if word.startswith("-"):  # before it is tried: `-o --help` would write to such a folder
+            break
+        if CliRunner().invoke(app, [*path, word, "--help"]).exit_code:
             break
         path.append(word)
     options = [re.split("=", word)[0] for word in words if re.match(r"--?[a-z]", word)]
@@ -83,6 +85,16 @@ def test_links_of_the_pages_lead_somewhere():
             if not link.startswith("http") and not source_of(page, link).exists():
                 missing.append(f"{page.name}: {link}")
     assert missing == []
+
+
+def test_the_first_page_leads_to_what_users_came_for():
+    text = (ROOT / "docs" / "index.md").read_text(encoding="utf8")
+    for what, page in [
+        ("microscopy", "continuous.md#microscopy"),
+        ("drawings", "drawings.md"),
+        ("ordered classes", "ordinal-table.md"),
+    ]:
+        assert re.search(rf"^\| .*{what}.* \| \[[^]]+\]\({page}\) \|$", text, re.MULTILINE), what
 
 
 def source_of(page, link):
