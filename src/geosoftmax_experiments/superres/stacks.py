@@ -82,7 +82,14 @@ def _read_tiff(path: Path) -> tuple[np.ndarray, bool]:
         raise UserError(f"There is no file {path}.", "Check the path.") from None
     except IsADirectoryError:
         raise UserError(f"{path} is a folder.", "Name one TIFF file.") from None
-    except (tifffile.TiffFileError, ValueError, OSError, IndexError, KeyError, struct.error) as error:
+    except (
+        tifffile.TiffFileError,
+        ValueError,
+        OSError,
+        IndexError,
+        KeyError,
+        struct.error,
+    ) as error:
         raise UserError(
             f"{path} could not be read as a TIFF stack: {error}.",
             "Save it as an uncompressed TIFF again; it may be cut off, or another format.",
