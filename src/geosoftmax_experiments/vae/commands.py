@@ -203,6 +203,20 @@ def compare(
 
 
 @app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder that `geosoftmax vae compare` wrote.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder of the report [the same].")
+    ] = None,
+) -> None:
+    """Write the report of a comparison again, from its results.json and pictures.npz alone."""
+    from geosoftmax_experiments.vae.report import rewrite_report
+
+    page = rewrite_report(folder, output or folder)
+    Console().print(f"Report saved to {page.resolve()}", soft_wrap=True)
+
+
+@app.command()
 def reconstruct(
     run: Annotated[Path, typer.Argument(help="Folder that `geosoftmax vae train` wrote.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The picture: PNG, SVG or PDF.")],

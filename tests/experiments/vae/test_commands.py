@@ -41,7 +41,8 @@ def test_compare_writes_everything_and_continues(tmp_path, monkeypatch):
     assert "potential" in result.output
     assert "At equal latent KL" in result.output
     assert "report.html" in result.output.replace("\n", "")
-    for name in ("curves", "frontier", "reconstructions", "samples"):
+    pictures = ("curves", "frontier", "ratio", "reconstructions", "samples")
+    for name in pictures:
         with Image.open(tmp_path / f"{name}.png") as image:
             assert np.asarray(image.convert("L")).std() > 10
     results = json.loads((tmp_path / "results.json").read_text())
@@ -62,7 +63,18 @@ def test_compare_writes_everything_and_continues(tmp_path, monkeypatch):
     text = (tmp_path / "report.md").read_text()
     for words in ("Who wins at equal rate", "÷ softmax", "200 drawings of 8×8", "Samples"):
         assert words in text
-    assert (tmp_path / "report.html").read_text().count("data:image/png;base64,") == 4
+    assert (tmp_path / "report.html").read_text().count("data:image/png;base64,") == 5
+    assert text.index("(frontier.png)") < text.index("(ratio.png)") < text.index("## Training")
+    # The results alone give the same report again.
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    for name in ("results.json", "pictures.npz"):
+        (alone / name).write_bytes((tmp_path / name).read_bytes())
+    rewritten = call("report", alone, "-o", tmp_path / "again")
+    assert rewritten.exit_code == 0, rewritten.output
+    assert (tmp_path / "again" / "report.md").read_text() == text
+    made = {path.name for path in (tmp_path / "again").iterdir()}
+    assert made == {"report.md", "report.html", *(f"{name}.png" for name in pictures)}
     # A unit that is lost is done anew, alone; other settings are refused unless asked to forget.
     units = {path: path.stat().st_mtime_ns for path in (tmp_path / "units").iterdir()}
     assert len(units) == 4
@@ -93,6 +105,7 @@ def test_compare_writes_everything_and_continues(tmp_path, monkeypatch):
         (["compare", "-o", "x", "--weights", "1,-1"], "--weight is -1.0"),
         (["compare", "-o", "x", "--seeds", "0"], "--seeds is 0"),
         (["compare", "-o", "x", "--jobs", "0"], "--jobs 0"),
+        (["report", "none"], "results.json is missing"),
         (["reconstruct", "none", "-o", "x.png"], "none is not a run"),
         (["sample", "none", "-o", "x.txt"], "no picture"),
     ],
