@@ -48,10 +48,15 @@ for (name, rule), (error, length) in means.items():
 # The decision makes mistakes shorter with either loss. On data like these, whose classes are
 # Gaussian and for which logistic regression is the right model, the two losses are about equal.
 
-figure, axes = plt.subplots(1, 2, figsize=(9, 2.8), sharey=True, layout="constrained")
+figure, axes = plt.subplots(1, 2, figsize=(9, 3), sharey=True, layout="constrained")
 for axis, k, title in ((axes[0], 0, "error"), (axes[1], 1, "mean path along the tree")):
-    axis.barh([f"{name}, {rule}" for name, rule in means], [m[k] for m in means.values()])
+    for line, (name, rule) in enumerate(results):
+        runs = [run[k] for run in results[name, rule]]
+        dots = axis.plot(runs, [line] * len(runs), "o", color="0.7", label="one draw of the data")
+        mean = axis.plot(means[name, rule][k], line, "D", color="#d55e00", label="mean")
     axis.set_title(title)
-    axis.set_xlim(left=0.8 * min(m[k] for m in means.values()))
-axes[0].invert_yaxis()
+    axis.grid(axis="x", color="0.93")
+axes[0].set_yticks(range(len(means)), [f"{name}, {rule}" for name, rule in means])
+axes[0].set_ylim(len(means) - 0.5, -0.5)
+figure.legend(handles=[*dots, *mean], loc="outside lower center", ncols=2, frameon=False)
 plt.show()

@@ -15,7 +15,7 @@ from geosoftmax.nn import GeometricLogisticLoss
 torch.manual_seed(0)
 scores = 2 * torch.randn(200, 7, dtype=torch.float64)
 
-figure, axis = plt.subplots(figsize=(6, 3.2), layout="constrained")
+figure, axis = plt.subplots(figsize=(6.6, 3.2), layout="constrained")
 for truth, colour in ((0.5, "#0072b2"), (2.0, "#009e73"), (5.0, "#d55e00")):
     targets = geometric_softmax(scores, LineCost(7) * truth)
     loss = GeometricLogisticLoss(LineCost(7), learn_scale=True)
@@ -29,5 +29,7 @@ for truth, colour in ((0.5, "#0072b2"), (2.0, "#009e73"), (5.0, "#d55e00")):
     axis.plot(path, color=colour, label=f"made with {truth:g}")
     axis.axhline(truth, color=colour, ls=":", lw=1)
 axis.set(xlabel="step", ylabel="learnt scale", yscale="log")
-axis.legend()
+axis.set_yticks([0.5, 1, 2, 5], ["0.5", "1", "2", "5"])
+axis.set_yticks([], minor=True)
+figure.legend(loc="outside right upper", frameon=False)  # beside the curves
 plt.show()

@@ -58,7 +58,7 @@ def _in_a_line(error: Exception) -> tuple[str, str]:
     if isinstance(error, ModuleNotFoundError):
         return (
             f"The package {error.name} is not installed.",
-            'Install what the commands need with pip install "geosoftmax[experiments]".',
+            'Install what the commands need, in the checkout: pip install ".[experiments]".',
         )
     first = (str(error).strip().splitlines() or ["no message"])[0]
     return (

@@ -262,6 +262,15 @@ def test_bad_input(change, error, says):
         geometric_softmax(**arguments)
 
 
+def test_a_field_and_a_box_of_different_dimensions_are_both_named():
+    square, cost = Box([0, 0], [1, 1]), PowerCost()
+    with pytest.raises(ValueError, match=r"in 1-D, shape \(1, 1\); the domain Box\(.*\) is 2-D"):
+        geometric_softmax(sinkhorn_potential(Measure([[0.2]]), cost), square, cost)
+    line = interpolate(torch.zeros(5), Box(0, 1))  # it must not take the first coordinate alone
+    with pytest.raises(ValueError, match=r"shape \(5,\) .* is 1-D; got points of shape \(\d+, 2\)"):
+        geometric_softmax(line, square, cost)
+
+
 def test_scores_that_do_not_broadcast():
     def first_only(x):
         return x[..., 0].expand(2, -1) if x.dim() == 2 else x[:1, :, 0]

@@ -365,6 +365,12 @@ def _sinkhorn(name: str, alpha: Measure, cost: PointCost) -> tuple[Tensor, Tenso
 
 
 def _as_function(score: Any, domain: Box) -> Callable[[Tensor], Tensor]:
+    if isinstance(score, Potential) and score.points.shape[-1] != domain.dim:
+        raise ValueError(
+            f"score is a potential of points in {score.points.shape[-1]}-D, shape "
+            f"{tuple(score.points.shape)}; the domain {domain!r} is {domain.dim}-D. Take a box of "
+            "as many sides as the points have coordinates."
+        )
     return interpolate(score, domain) if isinstance(score, Tensor) else score
 
 

@@ -61,6 +61,11 @@ def interpolate(values: Any, domain: Box) -> Callable[[Tensor], Tensor]:
     strides = [math.prod(s + 2 for s in sides[a + 1 :]) for a in range(dim)]
 
     def score(points: Tensor) -> Tensor:
+        if points.shape[-1] != dim:
+            raise ValueError(
+                f"values of shape {tuple(values.shape)} lie on {domain!r}, which is {dim}-D; got "
+                f"points of shape {tuple(points.shape)}. Interpolate on the domain that is used."
+            )
         weights, starts = [], []
         for a in range(dim):
             t = (points[..., a] - domain.lower[a]) / domain.width[a] * (sides[a] - 1)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter
 
 from geosoftmax_experiments.ordinal.measures import MEASURES
 from geosoftmax_experiments.ordinal.summary import Method, Ranks
@@ -36,7 +36,7 @@ def draw_dots(tables: dict[str, pd.DataFrame]) -> Figure:
     """Draw one panel for each measure: a line for each set, a dot for each method.
 
     Sets are of unequal difficulty, so the dots show the difference to the median of all methods.
-    The few that are far out are drawn on the border.
+    Most are close to it and a few far out: axes are linear in the middle, logarithmic beyond.
     """
     names = list(next(iter(tables.values())).index)
     methods = list(max(tables.values(), key=lambda table: table.shape[1]).columns)
@@ -47,12 +47,11 @@ def draw_dots(tables: dict[str, pd.DataFrame]) -> Figure:
     shifts = np.linspace(-0.38, 0.38, len(methods))
     for axis, (measure, table) in zip(np.atleast_1d(axes), tables.items(), strict=True):
         centred = table.sub(table.median(axis=1), axis=0)
-        border = float(np.quantile(np.abs(centred.to_numpy()), 0.95)) or 1.0
         for method, shift in zip(methods, shifts, strict=True):
             if method not in table.columns:
                 continue
             axis.plot(
-                np.clip(centred[method], -border, border),
+                centred[method],
                 np.arange(len(names)) + shift,
                 MARKERS[method.decision],
                 color=COLOURS[method.model],
@@ -62,13 +61,11 @@ def draw_dots(tables: dict[str, pd.DataFrame]) -> Figure:
             )
         better = "left" if MEASURES[measure].lower_is_better else "right"
         axis.set_title(f"{MEASURES[measure].label} ({better} is better)", fontsize=10)
-        axis.set_xlabel("difference to the median (on the border: beyond)", fontsize=9)
-        axis.set_xlim(-1.05 * border, 1.05 * border)
+        _bend(axis, centred.to_numpy())
         axis.axvline(0, color="0.7", linewidth=0.8, zorder=0)
         for line in np.arange(len(names) - 1) + 0.5:
             axis.axhline(line, color="0.92", linewidth=0.8, zorder=0)
         axis.tick_params(labelsize=9)
-        axis.xaxis.set_major_locator(MaxNLocator(5))
         axis.spines[["top", "right"]].set_visible(False)
     first = np.atleast_1d(axes)[0]
     first.set_yticks(range(len(names)), names)
@@ -94,6 +91,22 @@ def draw_critical_differences(found: dict[str, Ranks]) -> Figure:
             fontsize=10,
         )
     return figure
+
+
+def _bend(axis: Axes, values: np.ndarray) -> None:
+    """Let an axis be linear where most values are, up to a power of ten, logarithmic beyond."""
+    largest = float(np.abs(values).max()) or 1.0
+    most = float(np.quantile(np.abs(values), 0.75)) or largest
+    linear = float(10.0 ** np.floor(np.log10(most)))
+    low, high = min(float(values.min()), -linear), max(float(values.max()), linear)
+    decades = linear * 10.0 ** np.arange(np.floor(np.log10(largest / linear)) + 1)
+    axis.set_xscale("symlog", linthresh=linear, linscale=1.5)
+    axis.set_xticks([*-decades[::-1], -linear / 2, 0.0, linear / 2, *decades])
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_xlim(1.3 * low, 1.3 * high)
+    for end in (-linear, linear):
+        axis.axvline(end, color="0.85", linewidth=0.8, linestyle=":", zorder=0)
+    axis.set_xlabel(f"difference to the median (beyond ±{linear:g}: logarithmic)", fontsize=9)
 
 
 def _draw_ranks(axis: Axes, ranks: Ranks) -> None:

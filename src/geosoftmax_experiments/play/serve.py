@@ -27,7 +27,8 @@ def open_page(port: int) -> tuple[Any, str]:
     except ModuleNotFoundError as error:
         raise UserError(
             f"The package {error.name} is not installed.",
-            'The page needs pip install "geosoftmax[experiments,play]".',
+            "make play, in the checkout, installs what the page needs and opens it; or there: "
+            'pip install ".[experiments,play]".',
         ) from None
     blocks = page.build()
     _, address, _ = blocks.launch(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import logging
 import re
+import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -40,10 +44,10 @@ def read_length(name: str, text: str) -> float:
 
 def read_stack(path: Path) -> tuple[np.ndarray, int]:
     """Return frames ``(frames, height, width)`` in float64, and how many hold saturated pixels."""
-    stack, pages = _read_array(path) if path.suffix == ".npy" else _read_tiff(path)
+    stack, coloured = (_read_array(path), False) if path.suffix == ".npy" else _read_tiff(path)
     if stack.ndim == 2:
         stack = stack[None]
-    if stack.ndim != 3 or (stack.shape[-1] in (3, 4) and pages == 1):
+    if stack.ndim != 3 or coloured:
         raise UserError(
             f"{path} must hold grey frames, (frames, height, width); got shape {stack.shape}.",
             "Convert colours to grey, and channels or slices to one stack each.",
@@ -64,34 +68,60 @@ def read_stack(path: Path) -> tuple[np.ndarray, int]:
     return frames, saturated
 
 
-def _read_tiff(path: Path) -> tuple[np.ndarray, int]:
-    """Return what the file holds, and its number of pages."""
+def _read_tiff(path: Path) -> tuple[np.ndarray, bool]:
+    """Return what the file holds, and whether its pixels have several samples: colours."""
     import tifffile
 
     try:
-        with tifffile.TiffFile(path) as file:
-            return file.asarray(), len(file.pages)
+        with _hear("tifffile") as heard, tifffile.TiffFile(path) as file:
+            found, coloured = file.asarray(), "S" in file.series[0].axes
+        if any("invalid page offset" in message for message in heard):
+            raise ValueError(f"after pixels of shape {found.shape} a page is missing")
+        return found, coloured
     except FileNotFoundError:
         raise UserError(f"There is no file {path}.", "Check the path.") from None
     except IsADirectoryError:
         raise UserError(f"{path} is a folder.", "Name one TIFF file.") from None
-    except (tifffile.TiffFileError, ValueError, OSError, IndexError, KeyError) as error:
+    except (
+        tifffile.TiffFileError,
+        ValueError,
+        OSError,
+        IndexError,
+        KeyError,
+        struct.error,
+    ) as error:
         raise UserError(
             f"{path} could not be read as a TIFF stack: {error}.",
             "Save it as an uncompressed TIFF again; it may be cut off, or another format.",
         ) from None
 
 
-def _read_array(path: Path) -> tuple[np.ndarray, int]:
+@contextlib.contextmanager
+def _hear(name: str) -> Iterator[list[str]]:
+    """Collect what a logger says instead of printing it."""
+    heard: list[str] = []
+    logger = logging.getLogger(name)
+
+    def listen(record: logging.LogRecord) -> bool:
+        heard.append(record.getMessage())
+        return False
+
+    logger.addFilter(listen)
     try:
-        stack = np.load(path, allow_pickle=False)
+        yield heard
+    finally:
+        logger.removeFilter(listen)
+
+
+def _read_array(path: Path) -> np.ndarray:
+    try:
+        return np.load(path, allow_pickle=False)
     except FileNotFoundError:
         raise UserError(f"There is no file {path}.", "Check the path.") from None
     except (ValueError, OSError, EOFError) as error:
         raise UserError(
             f"{path} could not be read as a NumPy array: {error}.", "Save it with numpy.save."
         ) from None
-    return stack, len(stack) if stack.ndim else 0
 
 
 def write_positions(path: Path, rows: np.ndarray) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -94,17 +95,19 @@ def train(
     not been.
     """
     console = Console(quiet=_is_helper())
-    from geosoftmax_experiments.vae.settings import make_settings
+    from geosoftmax_experiments.vae.settings import draft_settings, make_settings
     from geosoftmax_experiments.vae.training import Machine, read_metrics
     from geosoftmax_experiments.vae.training import train as train_run
 
-    drawings = _load(data, size, limit, invert, console)
-    settings = make_settings(
-        drawings, epochs=epochs, batch=batch, architecture=architecture, latent=latent,
+    options: dict[str, Any] = dict(
+        epochs=epochs, batch=batch, architecture=architecture, latent=latent,
         every=every, loss=loss, weight=weight, seed=seed, learning_rate=learning_rate,
         precision=precision, compile=compile, start=start, scale=scale, on=on, size=size,
         anneal=anneal, gain=gain, decay=decay, limit=limit, invert=invert,
     )  # fmt: skip
+    draft_settings(data, **options)
+    drawings = _load(data, size, limit, invert, console)
+    settings = make_settings(drawings, **options)
     machine = Machine(accelerator, devices, nodes, strategy, save_seconds)
     try:
         path = train_run(settings, drawings, output, machine)
@@ -168,27 +171,34 @@ def compare(
         console_verdicts,
         write_report,
     )
-    from geosoftmax_experiments.vae.settings import OTHER, PRESETS, make_settings
+    from geosoftmax_experiments.vae.settings import (
+        OTHER,
+        PRESETS,
+        draft_settings,
+        make_settings,
+    )
     from geosoftmax_experiments.vae.training import Machine
 
-    drawings = _load(data, size, limit, invert, console)
     preset = PRESETS.get(data, OTHER)
     chosen = _words(losses)
     swept = preset.weights if weights is None else _numbers(weights)
-    common = make_settings(
-        drawings, epochs=epochs, batch=batch, architecture=architecture, latent=latent,
+    options: dict[str, Any] = dict(
+        epochs=epochs, batch=batch, architecture=architecture, latent=latent,
         every=every, loss=chosen[0], weight=swept[0], seed=0, learning_rate=learning_rate,
         precision=precision, compile=compile, start=start, scale=scale, on=on, size=size,
         anneal=anneal, gain=gain, decay=decay, limit=limit, invert=invert,
     )  # fmt: skip
     folder = output or Path("results") / f"vae-{Path(data).stem}"
     count = preset.seeds if seeds is None else seeds
-    comparison = Comparison(folder, common, chosen, swept, count)
+    machine = Machine(accelerator=accelerator, talk=False)
+    several = default_jobs(machine, jobs)
+    comparison = Comparison(folder, draft_settings(data, **options), chosen, swept, count)
+    drawings = _load(data, size, limit, invert, console)
+    comparison = replace(comparison, common=make_settings(drawings, **options))
     if fresh:
         comparison.forget()
-    machine = Machine(accelerator=accelerator, talk=False)
     try:
-        run(comparison, drawings, machine, default_jobs(machine, jobs), console)
+        run(comparison, drawings, machine, several, console)
     except KeyboardInterrupt:
         total = len(comparison.units())
         done = total - len(comparison.missing())
@@ -200,6 +210,20 @@ def compare(
     console.print(console_table(comparison))
     console.print(console_verdicts(comparison), soft_wrap=True)
     console.print(f"Report saved to {page.resolve()}", soft_wrap=True)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder that `geosoftmax vae compare` wrote.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder of the report [the same].")
+    ] = None,
+) -> None:
+    """Write the report of a comparison again, from its results.json and pictures.npz alone."""
+    from geosoftmax_experiments.vae.report import rewrite_report
+
+    page = rewrite_report(folder, output or folder)
+    Console().print(f"Report saved to {page.resolve()}", soft_wrap=True)
 
 
 @app.command()
@@ -247,6 +271,12 @@ def _load(
         f"{len(split.validation)} to validate, {len(split.test)} to test"
         + (f"; {drawings.blank} blank ones dropped." if drawings.blank else ".")
     )
+    if (ink := drawings.ink()) > 0.5:
+        remedy = "leave out --invert" if invert else "take --invert if they are dark on white"
+        console.print(
+            f"Warning: most of each picture is ink ({ink:.0%} on average): {remedy}.",
+            soft_wrap=True,
+        )
     return drawings
 
 

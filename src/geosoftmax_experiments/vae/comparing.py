@@ -35,14 +35,15 @@ from geosoftmax_experiments.vae.frontier import Rows
 from geosoftmax_experiments.vae.settings import RunSettings
 from geosoftmax_experiments.vae.training import Machine, read_metrics, time_steps, train
 
-__all__ = ["Comparison", "Unit", "default_jobs", "provenance", "run"]
+__all__ = ["Comparison", "Unit", "default_jobs", "provenance", "run", "timed_steps"]
 
 PACKAGES = ("torch", "pytorch-lightning", "numpy")
 ROUNDS = 3
 #: Runs that share a GPU: one alone leaves it idle between its small kernels.
 GPU_JOBS = 4
-#: Steps that are timed in each round.
+#: Steps that are timed in each round: at most, and at least.
 TIMED = {"cuda": 200, "cpu": 30}
+FEWEST = 5
 
 
 class Unit(NamedTuple):
@@ -172,12 +173,9 @@ def run(
     comparison: Comparison, drawings: Drawings, machine: Machine, jobs: int, console: Console
 ) -> None:
     """Time the steps, then do the runs that are missing, several beside each other."""
-    if jobs == 0:
-        raise UserError("--jobs 0 would do nothing.", "Give a number of processes, or -1.")
     comparison.claim()
     if not (comparison.folder / "timing.json").exists():
-        with console.status("Timing the steps, one loss after the other"):
-            seconds = _time(comparison, drawings, machine)
+        seconds = _time(comparison, drawings, machine, console)
         where = provenance()
         text = json.dumps({"seconds_per_step": seconds, "on": where}, indent=1)
         files.write_text(comparison.folder / "timing.json", text)
@@ -201,6 +199,8 @@ def run(
 
 def default_jobs(machine: Machine, jobs: int | None) -> int:
     """Return how many runs go on at a time: as asked for, or as the machine bears."""
+    if jobs == 0:
+        raise UserError("--jobs 0 would do nothing.", "Give a number of processes, or -1.")
     if jobs is not None:
         return jobs
     return GPU_JOBS if torch.cuda.is_available() and machine.accelerator != "cpu" else -1
@@ -218,15 +218,26 @@ def provenance() -> dict[str, Any]:
     }
 
 
-def _time(comparison: Comparison, drawings: Drawings, machine: Machine) -> dict[str, float]:
+def timed_steps(settings: RunSettings, drawings: Drawings, machine: Machine) -> int:
+    """Return how many steps a round times: all rounds together no more than a run has."""
+    cuda = torch.cuda.is_available() and machine.accelerator != "cpu"
+    run = settings.epochs * (len(drawings.split().train) // settings.batch)
+    return min(TIMED["cuda" if cuda else "cpu"], max(FEWEST, run // ROUNDS))
+
+
+def _time(
+    comparison: Comparison, drawings: Drawings, machine: Machine, console: Console
+) -> dict[str, float]:
     """Time the losses in turns; return the median of the rounds."""
-    steps = TIMED["cuda" if torch.cuda.is_available() and machine.accelerator != "cpu" else "cpu"]
+    steps = timed_steps(comparison.common, drawings, machine)
     found: dict[str, list[float]] = {loss: [] for loss in comparison.losses}
-    with threadpool_limits(1):
+    with threadpool_limits(1), progress_bar(console) as bar:
+        task = bar.add_task("timing steps", total=ROUNDS * len(found))
         for _ in range(ROUNDS):
             for loss, seconds in found.items():
                 settings = comparison.settings(Unit(loss, comparison.weights[0], 0))
                 seconds.append(time_steps(settings, drawings, machine, steps))
+                bar.advance(task)
     return {loss: statistics.median(seconds) for loss, seconds in found.items()}
 
 

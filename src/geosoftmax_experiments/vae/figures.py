@@ -1,9 +1,12 @@
-"""Figures of a comparison: training curves, frontiers."""
+"""Figures of a comparison: training curves, frontiers, and ratios at equal rate."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import matplotlib
 import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
@@ -13,17 +16,20 @@ from geosoftmax_experiments.vae.frontier import (
     BUDGETS,
     DIRECTIONS,
     LEAST_RATE,
+    REFERENCE,
     Rows,
     at_budget,
+    compared,
     matched_weights,
     mean_frontier,
+    ratios,
 )
 from geosoftmax_experiments.vae.layers import LAYERS
 from geosoftmax_experiments.vae.measures import MEASURES
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 
-__all__ = ["draw_curves", "draw_frontier", "save"]
+__all__ = ["draw_curves", "draw_frontier", "draw_ratio", "save"]
 
 AXES = {"epoch": "epochs", "seconds": "seconds of training"}
 MARKERS = dict(zip(LAYERS, "sovD^P", strict=True))
@@ -36,7 +42,7 @@ def draw_curves(rows: Rows, weight: float, part: str) -> Figure:
     """
     matched = matched_weights(at_budget(rows, "epochs"), weight)
     same = dict.fromkeys(matched, weight)
-    figure, axes = plt.subplots(2, 2, figsize=(9, 6.4), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(2, 2, figsize=(11, 6.4), sharey=True, layout="constrained")
     for line, (weights, what) in zip(
         axes,
         ((same, f"penalty weight {weight:g} for all"), (matched, "nearest latent KL at the end")),
@@ -49,39 +55,85 @@ def draw_curves(rows: Rows, weight: float, part: str) -> Figure:
             axis.set_title(what, fontsize=10)
             _log_axis(axis, "y")
         line[0].xaxis.set_major_locator(MaxNLocator(integer=True))
-        line[0].legend(frameon=False, fontsize=8)
+        line[1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
         line[0].set_ylabel(f"{MEASURES['hausdorff']}, {part}", fontsize=9)
     return figure
 
 
 def draw_frontier(rows: Rows, part: str) -> Figure:
-    """Draw divergence against latent KL: both directions, equal epochs and equal seconds."""
-    figure, axes = plt.subplots(2, 2, figsize=(9, 7), sharex=True, sharey="row",
-                                layout="constrained")  # fmt: skip
+    """Draw divergence against latent KL: both directions, equal epochs and equal seconds.
+
+    Runs of less than `LEAST_RATE` are not compared, and not drawn.
+    """
+    figure, axes = _panels()
     losses = list(dict.fromkeys(rows["loss"]))
+    for column, budget in enumerate(BUDGETS):
+        points = compared(at_budget(rows, budget))
+        for line, direction in enumerate(DIRECTIONS):
+            axis = axes[line, column]
+            for loss in losses:
+                own = points[points["loss"] == loss]
+                mean = mean_frontier(points, loss, direction)
+                _line(axis, loss, own["latent_kl"], own[direction],
+                      mean["latent_kl"], mean[direction])  # fmt: skip
+            _log_axis(axis, "y")
+            if column == 0:
+                axis.set_ylabel(f"{MEASURES[direction]}, {part}", fontsize=9)
+    _finish(figure, axes)
+    return figure
+
+
+def draw_ratio(rows: Rows, part: str) -> Figure:
+    """Draw the divergence of each loss over that of softmax at the same latent KL.
+
+    A dot for each run, a line through the geometric means over seeds: below 1 a loss is better than
+    softmax. Panels as those of `draw_frontier`.
+    """
+    figure, axes = _panels()
+    losses = [loss for loss in dict.fromkeys(rows["loss"]) if loss != REFERENCE]
     for column, budget in enumerate(BUDGETS):
         points = at_budget(rows, budget)
         for line, direction in enumerate(DIRECTIONS):
             axis = axes[line, column]
             for loss in losses:
-                layer, marker = LAYERS[loss], MARKERS[loss]
-                own = points[points["loss"] == loss]
-                axis.plot(own["latent_kl"], own[direction], marker, color=layer.colour,
-                          markersize=3, alpha=0.35, markeredgewidth=0)  # fmt: skip
-                mean = mean_frontier(points, loss, direction)
-                axis.plot(mean["latent_kl"], mean[direction], f"{marker}-", color=layer.colour,
-                          markersize=5, linewidth=1.2, label=layer.label)  # fmt: skip
-            for name in ("x", "y"):
-                _log_axis(axis, name)
-            axis.set_xlim(left=max(axis.get_xlim()[0], LEAST_RATE / 2))
-            if line == 0:
-                axis.set_title(f"equal {budget}", fontsize=10)
-            else:
-                axis.set_xlabel("latent KL (nats)", fontsize=9)
+                own = ratios(points, loss, direction)
+                logs = np.log(own[["weight", "latent_kl", "ratio"]].astype(float))
+                mean = np.exp(logs.groupby("weight").mean()).sort_values("latent_kl")
+                _line(axis, loss, own["latent_kl"], own["ratio"], mean["latent_kl"], mean["ratio"])
+            axis.axhline(1.0, color=LAYERS[REFERENCE].colour, linewidth=1.2,
+                         label=f"{LAYERS[REFERENCE].label} (below 1 is better)")  # fmt: skip
             if column == 0:
-                axis.set_ylabel(f"{MEASURES[direction]}, {part}", fontsize=9)
-    axes[0, 0].legend(frameon=False, fontsize=8)
+                axis.set_ylabel(f"{MEASURES[direction]}, {part}:\nratio to softmax", fontsize=9)
+    for axis in axes.flat:
+        _log_axis(axis, "y")
+    _finish(figure, axes)
     return figure
+
+
+def _panels() -> tuple[Figure, Any]:
+    """Return a figure with a line for each direction, a column for each budget."""
+    return plt.subplots(2, 2, figsize=(9, 7.4), sharex=True, sharey="row", layout="constrained")
+
+
+def _line(axis: Axes, loss: str, x: Any, y: Any, mean_x: Any, mean_y: Any) -> None:
+    """Draw the runs of a loss, and their means as a line."""
+    layer, marker = LAYERS[loss], MARKERS[loss]
+    axis.plot(x, y, marker, color=layer.colour, markersize=4, alpha=0.45, markeredgewidth=0)
+    axis.plot(mean_x, mean_y, f"{marker}-", color=layer.colour, markersize=5, linewidth=1.2,
+              label=layer.label)  # fmt: skip
+
+
+def _finish(figure: Figure, axes: Any) -> None:
+    """Name the columns and the rates, and put the legend below the panels."""
+    for axis, budget in zip(axes[0], BUDGETS, strict=True):
+        axis.set_title(f"equal {budget}", fontsize=10)
+    for axis in axes[1]:
+        axis.set_xlabel("latent KL (nats)", fontsize=9)
+    for axis in axes.flat:
+        _log_axis(axis, "x")
+        axis.set_xlim(left=max(axis.get_xlim()[0], LEAST_RATE))
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
 
 
 def _curve(axis: Axes, rows: Rows, loss: str, weight: float, x: str) -> None:
@@ -91,7 +143,7 @@ def _curve(axis: Axes, rows: Rows, loss: str, weight: float, x: str) -> None:
     rate = own.loc[own["epoch"] == own["epoch"].max(), "latent_kl"].mean()
     layer = LAYERS[loss]
     axis.plot(place, value.mean(), color=layer.colour,
-              label=f"{layer.label}: weight {weight:g}, KL {rate:.1f}")  # fmt: skip
+              label=f"{layer.label}:\nweight {weight:g}, KL {rate:.1f}")  # fmt: skip
     axis.fill_between(place, value.min(), value.max(), color=layer.colour, alpha=0.2, linewidth=0)
 
 
@@ -99,7 +151,9 @@ def _log_axis(axis: Axes, name: str) -> None:
     """Let an axis be logarithmic, with plain numbers also where it spans less than a decade."""
     scale = axis.xaxis if name == "x" else axis.yaxis
     (axis.set_xscale if name == "x" else axis.set_yscale)("log")
-    scale.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    low, high = scale.get_view_interval()
+    fine = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if name == "x" else (1.0, 1.2, 1.5, *range(2, 10))
+    scale.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high > 10 * low else fine))
     scale.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     scale.set_minor_formatter(NullFormatter())
     axis.tick_params(labelsize=8)

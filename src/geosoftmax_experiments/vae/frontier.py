@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.interpolate import PchipInterpolator
 
-__all__ = ["BUDGETS", "DIRECTIONS", "Verdict", "at_budget", "matched_weights", "mean_frontier",
-           "reference_at", "verdicts"]  # fmt: skip
+__all__ = ["BUDGETS", "DIRECTIONS", "Verdict", "at_budget", "compared", "matched_weights",
+           "mean_frontier", "ratios", "reference_at", "verdicts"]  # fmt: skip
 
 #: A DataFrame; its own types stop a type checker at every selection.
 Rows = Any
@@ -66,6 +66,11 @@ def at_budget(rows: Rows, budget: str) -> Rows:
     return rows.loc[rows.groupby(runs, sort=False)["epoch"].idxmax()].reset_index(drop=True)
 
 
+def compared(points: Rows) -> Rows:
+    """Return the runs that count: those whose codes say something."""
+    return points[points["latent_kl"] >= LEAST_RATE]
+
+
 def mean_frontier(points: Rows, loss: str, direction: str) -> Rows:
     """Return means over seeds of latent KL and divergence, from low rates to high ones."""
     found = points[points["loss"] == loss].groupby("weight")[["latent_kl", direction]]
@@ -98,18 +103,23 @@ def verdicts(rows: Rows) -> list[Verdict]:
     return found
 
 
-def _verdict(points: Rows, loss: str, direction: str, budget: str) -> Verdict:
-    ratios = []
-    for _, group in points.groupby("seed"):
-        told = group[group["latent_kl"] >= LEAST_RATE]
-        ours, theirs = told[told["loss"] == loss], group[group["loss"] == REFERENCE]
-        if len(theirs) < 2:
-            continue
+def ratios(points: Rows, loss: str, direction: str) -> Rows:
+    """Return the divergence of a loss over that of softmax at the same rate, seed by seed.
+
+    A row for each run that counts and whose rate lies between those of softmax; the column
+    ``ratio``, beside those of `points`.
+    """
+    found = compared(points[points["loss"] == loss]).assign(ratio=np.nan)
+    for seed, ours in found.groupby("seed"):
+        theirs = points[(points["loss"] == REFERENCE) & (points["seed"] == seed)]
         rates, values = (theirs[name].to_numpy(float) for name in ("latent_kl", direction))
         reference = reference_at(rates, values, ours["latent_kl"].to_numpy(float))
-        ratios.append(ours[direction].to_numpy(float) / reference)
-    every = np.concatenate(ratios) if ratios else np.array([])
-    every = every[np.isfinite(every)]
+        found.loc[ours.index, "ratio"] = ours[direction].to_numpy(float) / reference
+    return found[np.isfinite(found["ratio"])]
+
+
+def _verdict(points: Rows, loss: str, direction: str, budget: str) -> Verdict:
+    every = ratios(points, loss, direction)["ratio"].to_numpy(float)
     if not len(every):
         return Verdict(loss, direction, budget, 0, 0, np.nan, np.nan, np.nan)
     lower = int((every < 1).sum())
@@ -119,13 +129,28 @@ def _verdict(points: Rows, loss: str, direction: str, budget: str) -> Verdict:
     )
 
 
-def matched_weights(points: Rows, weight: float) -> dict[str, float]:
-    """Return for each loss the weight whose latent KL is nearest to that of softmax at `weight`."""
-    means = points.groupby(["loss", "weight"])["latent_kl"].mean()
+def matched_weights(points: Rows, near: float) -> dict[str, float]:
+    """Return a weight for each loss, such that their latent KLs are as equal as can be.
+
+    Softmax has the weight where the others come nearest to its rate, by the farthest of them; of
+    several that are equal in this, to a hundredth, the one nearest to `near`. Rates that are not
+    compared are taken only where there are no others.
+    """
+    rates = _log(points.groupby(["loss", "weight"])["latent_kl"].mean())
     losses = list(dict.fromkeys(points["loss"]))
     reference = REFERENCE if REFERENCE in losses else losses[0]
-    wanted = _log(means[reference, weight])
-    return {loss: float((_log(means[loss]) - wanted).abs().idxmin()) for loss in losses}
+    own = rates[reference]
+    told = own[own >= np.log(LEAST_RATE)]
+
+    def matched(weight: float) -> dict[str, float]:
+        nearest = {loss: float((rates[loss] - own[weight]).abs().idxmin()) for loss in losses}
+        return {**nearest, reference: float(weight)}
+
+    def merit(weight: float) -> tuple[float, float]:
+        apart = max(abs(rates[loss, at] - own[weight]) for loss, at in matched(weight).items())
+        return round(float(apart), 2), abs(weight - near)
+
+    return matched(min(told.index if len(told) else own.index, key=merit))
 
 
 def _log(rates: Any) -> Any:

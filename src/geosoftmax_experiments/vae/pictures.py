@@ -25,7 +25,8 @@ from geosoftmax_experiments.vae.settings import RunSettings, derive_seed, read_s
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 
-__all__ = ["check_picture", "draw_rows", "keep", "open_run", "reconstructions", "samples", "save"]
+__all__ = ["check_picture", "draw_rows", "keep", "open_run", "read_kept", "reconstructions",
+           "samples", "save"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,16 @@ def keep(shown: dict[str, dict[str, Tensor]], path: Path) -> None:
             np.savez_compressed(file, **arrays)
 
     files.write(path, write)
+
+
+def read_kept(path: Path) -> dict[str, dict[str, Tensor]]:
+    """Read what `keep` wrote."""
+    shown: dict[str, dict[str, Tensor]] = {}
+    with np.load(path, allow_pickle=False) as kept:
+        for key in kept:
+            name, _, label = key.partition("/")
+            shown.setdefault(name, {})[label] = torch.from_numpy(kept[key].astype(np.float32))
+    return shown
 
 
 def check_picture(path: Path) -> None:

@@ -1,8 +1,13 @@
-"""The outputs of a comparison: numbers, figures, pictures, and a report in Markdown and HTML."""
+"""The outputs of a comparison: numbers, figures, pictures, and a report in Markdown and HTML.
+
+All that the report says and draws is in ``results.json`` and ``pictures.npz``: it can be written
+again from these two, without the runs.
+"""
 
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +16,25 @@ from rich.table import Table
 
 from geosoftmax_experiments import files
 from geosoftmax_experiments.data.drawings import Drawings
+from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.pages import as_markdown, html_page
 from geosoftmax_experiments.vae import figures, pictures
 from geosoftmax_experiments.vae.comparing import Comparison, Unit, provenance
 from geosoftmax_experiments.vae.frontier import (
+    BUDGETS,
     LEAST_RATE,
     REFERENCE,
     Rows,
     Verdict,
     at_budget,
+    compared,
     matched_weights,
     verdicts,
 )
 from geosoftmax_experiments.vae.layers import LAYERS
 from geosoftmax_experiments.vae.measures import MEASURES
 
-__all__ = ["console_table", "console_verdicts", "write_report"]
+__all__ = ["console_table", "console_verdicts", "rewrite_report", "write_report"]
 
 #: The weight of the paper.
 PAPER_WEIGHT = 1.0
@@ -37,32 +45,58 @@ DIRECTION = {"hausdorff": "D(α‖β)", "hausdorff_reverse": "D(β‖α)"}
 
 def write_report(comparison: Comparison, drawings: Drawings) -> Path:
     """Write everything into the comparison's folder; return the path of the HTML page."""
-    folder, rows = comparison.folder, comparison.rows()
-    weight = middle_weight(comparison)
-    part = comparison.common.on
-    found = verdicts(rows)
-    figures.save(figures.draw_curves(rows, weight, part), folder / "curves.png")
-    figures.save(figures.draw_frontier(rows, part), folder / "frontier.png")
-    matched = matched_weights(at_budget(rows, "epochs"), weight)
+    columns = _columns(comparison.records())
+    rows = pd.DataFrame(columns)
+    matched = matched_weights(at_budget(rows, "epochs"), PAPER_WEIGHT)
     shown = _pictures(comparison, drawings, rows, matched)
-    for name, lines in shown.items():
-        figures.save(pictures.draw_rows(lines), folder / f"{name}.png")
-    pictures.keep(shown, folder / "pictures.npz")
     results = {
         "settings": comparison.words(),
         "drawings": _counts(drawings),
         "on": comparison.measured_on(),
         "drawn_on": provenance(),
         "seconds_per_step": comparison.timing(),
-        "verdicts": [verdict._asdict() for verdict in found],
+        "verdicts": [verdict._asdict() for verdict in verdicts(rows)],
         "pictures_at_weight": matched,
-        "rows": _columns(comparison.records()),
+        "rows": columns,
     }
-    files.write_text(folder / "results.json", json.dumps(results))
-    text = _markdown(comparison, drawings, rows, found, matched)
+    pictures.keep(shown, comparison.folder / "pictures.npz")
+    files.write_text(comparison.folder / "results.json", json.dumps(results))
+    return _write_pages(comparison.folder, results, shown)
+
+
+def rewrite_report(folder: Path, output: Path) -> Path:
+    """Write figures, pictures and pages again from the results that a folder holds."""
+    path = folder / "results.json"
+    try:
+        results = json.loads(path.read_text(encoding="utf8"))
+        shown = pictures.read_kept(folder / "pictures.npz")
+        return _write_pages(output, results, shown)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise UserError(
+            f"{folder} holds no results of a comparison: {Path(error.filename).name} is missing.",
+            "Give the folder that `geosoftmax vae compare` wrote, once it is done.",
+        ) from None
+    except (ValueError, KeyError, zipfile.BadZipFile):
+        raise UserError(
+            f"{path}, or pictures.npz beside it, is damaged.", "Compare again: runs are kept."
+        ) from None
+
+
+def _write_pages(folder: Path, results: dict[str, Any], shown: dict[str, dict[str, Any]]) -> Path:
+    """Write all but the numbers."""
+    rows, common = pd.DataFrame(results["rows"]), results["settings"]["common"]
+    weight = min(results["settings"]["weights"], key=lambda weight: abs(weight - PAPER_WEIGHT))
+    found = verdicts(rows)
+    figures.save(figures.draw_curves(rows, weight, common["on"]), folder / "curves.png")
+    figures.save(figures.draw_frontier(rows, common["on"]), folder / "frontier.png")
+    if _comparable(found):
+        figures.save(figures.draw_ratio(rows, common["on"]), folder / "ratio.png")
+    for name, lines in shown.items():
+        figures.save(pictures.draw_rows(lines), folder / f"{name}.png")
+    text = _markdown(results, rows, found)
     files.write_text(folder / "report.md", text)
     page = folder / "report.html"
-    files.write_text(page, html_page(f"Drawings: {drawings.name}", text, folder))
+    files.write_text(page, html_page(f"Drawings: {common['data']}", text, folder))
     return page
 
 
@@ -75,11 +109,6 @@ def _columns(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
         ]
         for name in records[0]
     }
-
-
-def middle_weight(comparison: Comparison) -> float:
-    """Return the weight of the paper, or that of the sweep which is nearest."""
-    return min(comparison.weights, key=lambda weight: abs(weight - PAPER_WEIGHT))
 
 
 def console_verdicts(comparison: Comparison) -> str:
@@ -111,18 +140,14 @@ def console_table(comparison: Comparison) -> Table:
 # ------------------------------------------------------------------ the text
 
 
-def _markdown(
-    comparison: Comparison,
-    drawings: Drawings,
-    rows: Rows,
-    found: list[Verdict],
-    matched: dict[str, float],
-) -> str:
+def _markdown(results: dict[str, Any], rows: Rows, found: list[Verdict]) -> str:
+    matched = results["pictures_at_weight"]
     at = ", ".join(f"{LAYERS[loss].label} {weight:g}" for loss, weight in matched.items())
+    common = results["settings"]["common"]
     last = rows[rows["epoch"] == rows["epoch"].max()]
     parts = [
-        f"# Drawings: {drawings.name}",
-        _what(comparison, drawings),
+        f"# Drawings: {common['data']}",
+        _what(results),
         "## Who wins at equal rate",
         "Divergence of each loss over that of softmax at the same latent KL (a monotone cubic of "
         "the logarithms between the rates of softmax, seed by seed; rates beyond those of softmax, "
@@ -130,9 +155,11 @@ def _markdown(
         as_markdown(_verdict_table(found)),
         "\n".join(_sentence(verdict) for verdict in found if verdict.budget == "epochs"),
         "![Divergence against latent KL](frontier.png)",
+        *_not_drawn(rows),
+        *_ratio(found),
         "## Training",
         "![Divergence during training](curves.png)",
-        as_markdown(_timing_table(comparison)),
+        as_markdown(_timing_table(results["seconds_per_step"])),
         "Seconds are steps times the seconds of a step: measured in training, data included, one "
         "loss after the other in turns, with no other run of the comparison beside it.",
         "## Reconstructions of test drawings, and samples from the prior",
@@ -141,7 +168,7 @@ def _markdown(
         "![Reconstructions](reconstructions.png)",
         "![Samples](samples.png)",
         "## All weights",
-        f"Means over seeds at the last epoch, on the {comparison.common.on} drawings, from sampled "
+        f"Means over seeds at the last epoch, on the {common['on']} drawings, from sampled "
         f"codes. The drawings themselves use {last['true_support'].mean():.0f} pixels and have an "
         f"entropy of {last['true_entropy'].mean():.2f}; a pixel is used from 1e-4 of the ink on.",
         as_markdown(_all_table(rows)),
@@ -149,22 +176,51 @@ def _markdown(
     return "\n\n".join(parts) + "\n"
 
 
-def _what(comparison: Comparison, drawings: Drawings) -> str:
-    common, where = comparison.common, comparison.measured_on()
-    counts = _counts(drawings)
-    decayed = ", falling to zero" if common.decay else ""
-    annealed = f" (annealed in {common.anneal:g} of the epochs)" if common.anneal else ""
+def _not_drawn(rows: Rows) -> list[str]:
+    """Say how many runs the frontier leaves out."""
+    counts = {}
+    for budget in BUDGETS:
+        points = at_budget(rows, budget)
+        counts[budget] = len(points) - len(compared(points)), len(points)
+    if not any(below for below, _ in counts.values()):
+        return []
+    told = ", ".join(f"{below} of {of} at equal {budget}" for budget, (below, of) in counts.items())
+    return [f"Runs below {LEAST_RATE:g} nat are not drawn: {told}."]
+
+
+def _ratio(found: list[Verdict]) -> list[str]:
+    """Show the ratios of the table, where there are any."""
+    if not _comparable(found):
+        return []
+    return [
+        "The same as ratios, a dot for each run of the table: below 1 a loss is better than "
+        "softmax. Lines join the geometric means over seeds.",
+        "![Divergence over that of softmax, against latent KL](ratio.png)",
+    ]
+
+
+def _comparable(found: list[Verdict]) -> bool:
+    """Whether any loss has a rate in common with softmax."""
+    return any(verdict.points for verdict in found)
+
+
+def _what(results: dict[str, Any]) -> str:
+    settings, counts, where = results["settings"], results["drawings"], results["on"]
+    common = settings["common"]
+    height, width = common["shape"]
+    decayed = ", falling to zero" if common["decay"] else ""
+    annealed = f" (annealed in {common['anneal']:g} of the epochs)" if common["anneal"] else ""
     return (
-        f"{counts['pictures']:,} drawings of {common.shape[0]}×{common.shape[1]} pixels "
+        f"{counts['pictures']:,} drawings of {height}×{width} pixels "
         f"({counts['blank']} blank ones dropped): {counts['train']:,} to train, "
         f"{counts['validation']:,} to validate, {counts['test']:,} to test. Architecture "
-        f"{common.architecture}, latent size {common.latent}, {common.epochs} epochs, batch "
-        f"{common.batch}, Adam at {common.learning_rate:g}{decayed}, precision "
-        f"{common.precision}, start {common.start}, gain {common.gain:g}, cost "
-        f"{common.scale:g} times the squared distance{annealed}; weights "
-        f"{', '.join(f'{w:g}' for w in comparison.weights)}; "
-        f"{comparison.seeds} {'seed' if comparison.seeds == 1 else 'seeds'}. On {where['device']}, "
-        f"torch {where['versions']['torch']}, commit {where['commit']}."
+        f"{common['architecture']}, latent size {common['latent']}, {common['epochs']} epochs, "
+        f"batch {common['batch']}, Adam at {common['learning_rate']:g}{decayed}, precision "
+        f"{common['precision']}, start {common['start']}, gain {common['gain']:g}, cost "
+        f"{common['scale']:g} times the squared distance{annealed}; weights "
+        f"{', '.join(f'{w:g}' for w in settings['weights'])}; {settings['seeds']} "
+        f"{'seed' if settings['seeds'] == 1 else 'seeds'}. On {where['device']}, torch "
+        f"{where['versions']['torch']}, commit {where['commit']}."
     )
 
 
@@ -195,8 +251,7 @@ def _verdict_table(found: list[Verdict]) -> pd.DataFrame:
     )
 
 
-def _timing_table(comparison: Comparison) -> pd.DataFrame:
-    timing = comparison.timing()
+def _timing_table(timing: dict[str, float]) -> pd.DataFrame:
     base = timing.get(REFERENCE)
     return pd.DataFrame(
         {

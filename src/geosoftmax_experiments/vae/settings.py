@@ -14,7 +14,8 @@ from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.vae.layers import LAYERS
 from geosoftmax_experiments.vae.models import ARCHITECTURES
 
-__all__ = ["OTHER", "PRESETS", "RunSettings", "derive_seed", "make_settings", "read_settings"]
+__all__ = ["OTHER", "PRESETS", "RunSettings", "derive_seed", "draft_settings", "make_settings",
+           "read_settings"]  # fmt: skip
 
 #: Raised when runs change their meaning: older folders are then refused.
 FORMAT = 1
@@ -132,8 +133,26 @@ class RunSettings:
         return found
 
 
-def make_settings(
-    drawings: Drawings,
+def make_settings(drawings: Drawings, **options: Any) -> RunSettings:
+    """Return the settings of a run, with what is usual for the data where nothing was asked for.
+
+    `options` are those of `draft_settings`.
+    """
+    settings = draft_settings(drawings.name, drawings.shape, drawings.digest(), **options)
+    train = len(drawings.split().train)
+    if train < settings.batch:
+        raise UserError(
+            f"{drawings.name} has {train} drawings to train on, fewer than a batch of "
+            f"{settings.batch}.",
+            "Take a smaller --batch.",
+        )
+    return settings
+
+
+def draft_settings(
+    data: str,
+    shape: tuple[int, int] = (0, 0),
+    digest: str = "",
     *,
     epochs: int | None = None,
     batch: int | None = None,
@@ -145,9 +164,9 @@ def make_settings(
     learning_rate: float | None = None,
     **others: Any,
 ) -> RunSettings:
-    """Return the settings of a run, with what is usual for the data where nothing was asked for."""
-    preset = PRESETS.get(drawings.name, OTHER)
-    architecture = architecture or ("dcgan" if drawings.shape == (64, 64) else "mlp")
+    """Return settings before the data are read, to refuse at once what can be refused."""
+    preset = PRESETS.get(data, OTHER)
+    architecture = architecture or ("dcgan" if shape == (64, 64) else "mlp")
     if architecture not in ARCHITECTURES:
         raise UserError(
             f"There is no architecture {architecture!r}.",
@@ -155,10 +174,10 @@ def make_settings(
         )
     usual = ARCHITECTURES[architecture]
     count = preset.epochs if epochs is None else epochs
-    settings = RunSettings(
-        data=drawings.name,
-        digest=drawings.digest(),
-        shape=drawings.shape,
+    return RunSettings(
+        data=data,
+        digest=digest,
+        shape=shape,
         epochs=count,
         batch=preset.batch if batch is None else batch,
         architecture=architecture,
@@ -169,14 +188,6 @@ def make_settings(
         every=_spacing(count, preset.measurements) if every is None else every,
         **others,
     )
-    train = len(drawings.split().train)
-    if train < settings.batch:
-        raise UserError(
-            f"{drawings.name} has {train} drawings to train on, fewer than a batch of "
-            f"{settings.batch}.",
-            "Take a smaller --batch.",
-        )
-    return settings
 
 
 def _first(*values: float | None) -> float:

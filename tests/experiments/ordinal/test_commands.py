@@ -22,6 +22,7 @@ def test_compare_writes_everything(tmp_path):
     assert result.exit_code == 0, result.output
     assert "g-logistic, scores" in result.output
     assert "report.html" in result.output.replace("\n", "")
+    assert "(sets: 2, folds: 2, coarse grids): to be first here" in result.output
     rows = pd.read_csv(tmp_path / "rows.csv")
     assert set(rows["model"]) == {"lr", "at", "it", "g", "ridge"}
     assert (rows["folds_by"] == "ours").all()

@@ -1,4 +1,4 @@
-"""Figures: names that do not touch each other."""
+"""Figures: names that do not touch each other, dots that can be told apart."""
 
 import itertools
 
@@ -24,3 +24,24 @@ def test_names_do_not_overlap(close, tmp_path):
     assert all(whole.x0 <= box.x0 and box.x1 <= whole.x1 for box in boxes)
     figures.save(figure, tmp_path / "ranks.png")
     assert (tmp_path / "ranks.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_dots_far_out_do_not_push_the_others_together():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({m: 0.2 + 0.01 * rng.random(5) for m in HEADLINE})
+    table.iloc[1, :3] = 0.75  # three methods, fifty times as far from the median as the others
+    figure = figures.draw_dots({"hausdorff": table})
+    figure.canvas.draw()
+    axis = figure.axes[0]
+    drawn = {line.get_label(): line.get_xdata() for line in axis.lines if len(line.get_xdata()) > 2}
+    centred = table.sub(table.median(axis=1), axis=0)
+    assert len(drawn) == len(HEADLINE)
+    for method in HEADLINE:
+        np.testing.assert_allclose(drawn[method.label], centred[method])
+    low, high = axis.get_xlim()
+    assert (centred.to_numpy() > low).all()
+    assert (centred.to_numpy() < high).all()
+    close = centred.to_numpy()[[0, 2, 3, 4]]
+    places = axis.transData.transform([(close.min(), 0), (close.max(), 0)])[:, 0]
+    assert places[1] - places[0] > 0.4 * axis.get_window_extent().width
+    figures.plt.close(figure)

@@ -189,7 +189,7 @@ def test_bad_options(stack, options, says):
     assert not (stack / "out.csv").exists()
 
 
-def test_bad_stacks(tmp_path):
+def test_bad_stacks(tmp_path, caplog):
     def refused(content, says, name="bad.tif"):
         path = tmp_path / name
         if isinstance(content, bytes):
@@ -201,13 +201,26 @@ def test_bad_stacks(tmp_path):
         result = call("localize", path, *UNITS, "-o", tmp_path / "out.csv")
         assert result.exit_code == 1, result.output
         assert says in result.output, result.output
+        assert result.output.count("\n") == 2, result.output
+        assert not caplog.messages  # as tifffile's own would be printed above ours
 
     refused(None, "There is no file", "missing.tif")
     refused(b"not a picture at all", "could not be read as a TIFF")
     save(tmp_path / "whole.tif", np.zeros((4, 32, 32), np.uint16))
-    refused((tmp_path / "whole.tif").read_bytes()[:3000], "could not be read as a TIFF")
+    whole = (tmp_path / "whole.tif").read_bytes()
+    for length in (4, 200, 3000):
+        refused(whole[:length], "could not be read as a TIFF")
+    with tifffile.TiffWriter(tmp_path / "pages.tif") as file:
+        for _ in range(4):
+            file.write(np.zeros((32, 32), np.uint16), contiguous=False, metadata=None)
+    with tifffile.TiffFile(tmp_path / "pages.tif") as file:
+        third = file.pages[2].offset
+    cut = (tmp_path / "pages.tif").read_bytes()[:third]  # two frames are whole
+    refused(cut, "after pixels of shape (2, 32, 32) a page is missing")
     refused(np.zeros((32, 32, 3), np.uint8), "grey frames")
     refused(np.zeros((2, 2, 32, 32), np.uint8), "grey frames")
+    save(tmp_path / "small.tif", np.eye(3, dtype=np.uint8))  # grey, though as wide as RGB
+    refused((tmp_path / "small.tif").read_bytes(), "on frames of 3 x 3")
     refused(np.zeros((32, 32), np.complex64), "pixels of type")
     refused(np.full((2, 32, 32), np.nan, np.float32), "NaN or infinite")
 

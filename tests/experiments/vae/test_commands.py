@@ -5,9 +5,14 @@ import json
 import numpy as np
 import pytest
 from PIL import Image
+from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
 from geosoftmax_experiments.cli import app
+from geosoftmax_experiments.data.drawings import load_drawings
+from geosoftmax_experiments.vae.comparing import timed_steps
+from geosoftmax_experiments.vae.settings import make_settings
+from geosoftmax_experiments.vae.training import Machine
 
 FEW = ["--limit", 200, "--batch", 32, "--epochs", 2, "--accelerator", "cpu"]
 
@@ -40,8 +45,10 @@ def test_compare_writes_everything_and_continues(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     assert "potential" in result.output
     assert "At equal latent KL" in result.output
+    assert "6/6" in result.output  # three rounds of timing for each loss
     assert "report.html" in result.output.replace("\n", "")
-    for name in ("curves", "frontier", "reconstructions", "samples"):
+    pictures = ("curves", "frontier", "ratio", "reconstructions", "samples")
+    for name in pictures:
         with Image.open(tmp_path / f"{name}.png") as image:
             assert np.asarray(image.convert("L")).std() > 10
     results = json.loads((tmp_path / "results.json").read_text())
@@ -62,7 +69,18 @@ def test_compare_writes_everything_and_continues(tmp_path, monkeypatch):
     text = (tmp_path / "report.md").read_text()
     for words in ("Who wins at equal rate", "÷ softmax", "200 drawings of 8×8", "Samples"):
         assert words in text
-    assert (tmp_path / "report.html").read_text().count("data:image/png;base64,") == 4
+    assert (tmp_path / "report.html").read_text().count("data:image/png;base64,") == 5
+    assert text.index("(frontier.png)") < text.index("(ratio.png)") < text.index("## Training")
+    # The results alone give the same report again.
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    for name in ("results.json", "pictures.npz"):
+        (alone / name).write_bytes((tmp_path / name).read_bytes())
+    rewritten = call("report", alone, "-o", tmp_path / "again")
+    assert rewritten.exit_code == 0, rewritten.output
+    assert (tmp_path / "again" / "report.md").read_text() == text
+    made = {path.name for path in (tmp_path / "again").iterdir()}
+    assert made == {"report.md", "report.html", *(f"{name}.png" for name in pictures)}
     # A unit that is lost is done anew, alone; other settings are refused unless asked to forget.
     units = {path: path.stat().st_mtime_ns for path in (tmp_path / "units").iterdir()}
     assert len(units) == 4
@@ -79,6 +97,58 @@ def test_compare_writes_everything_and_continues(tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / "units").iterdir()] == ["sigmoid.w1.s0.json"]
 
 
+def test_dark_on_white_is_noticed(tmp_path):
+    for k, digit in enumerate(load_digits().images[:40]):
+        Image.fromarray((255 - 15 * digit).astype(np.uint8)).save(tmp_path / f"{k:02}.png")
+    options = ["--data", tmp_path, "--batch", 8, "--epochs", 1, "--loss", "softmax"]
+    forgotten = call("train", *options, "-o", tmp_path / "dark")
+    assert forgotten.exit_code == 0, forgotten.output
+    (line,) = (line for line in forgotten.output.splitlines() if "Warning" in line)
+    assert "take --invert" in line
+    given = call("train", *options, "--invert", "-o", tmp_path / "bright")
+    assert given.exit_code == 0, given.output
+    assert "Warning" not in given.output
+    needless = call("train", *FEW, "--loss", "softmax", "--invert", "-o", tmp_path / "digits")
+    assert "leave out --invert" in needless.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "--loss", "l2"], "no loss 'l2'"),
+        (["train", "--weight", "-1"], "--weight is -1.0"),
+        (["train", "--epochs", "0"], "--epochs is 0"),
+        (["train", "--epochs", "10", "--every", "3"], "--every 3 does not divide"),
+        (["train", "--architecture", "unet"], "no architecture 'unet'"),
+        (["compare", "--losses", "softmax,l2"], "no loss 'l2'"),
+        (["compare", "--weights", "1,x"], "'1,x' are no numbers"),
+        (["compare", "--weights", "1,1"], "comes twice"),
+        (["compare", "--seeds", "0"], "--seeds is 0"),
+        (["compare", "--jobs", "0"], "--jobs 0"),
+    ],
+)
+def test_options_are_checked_before_the_data_are_read(arguments, words, tmp_path):
+    damaged = tmp_path / "damaged.npy"
+    damaged.write_bytes(b"no array")
+    result = call(*arguments, "--data", damaged, "-o", tmp_path / "x")
+    assert result.exit_code == 1
+    assert words in result.stderr
+    read = call(arguments[0], "--data", damaged, "-o", tmp_path / "x")
+    assert "damaged.npy cannot be read" in read.stderr
+
+
+def test_no_more_steps_are_timed_than_a_run_has():
+    digits = load_drawings("digits", limit=200)  # 160 to train: 5 steps an epoch
+    common = {"batch": 32, "loss": "softmax", "weight": 1.0, "seed": 0, "precision": "32-true",
+              "compile": False, "start": "zero", "on": "test"}  # fmt: skip
+    cpu = Machine(accelerator="cpu")
+    timed = {
+        epochs: timed_steps(make_settings(digits, epochs=epochs, **common), digits, cpu)
+        for epochs in (1, 6, 1000)
+    }
+    assert timed == {1: 5, 6: 10, 1000: 30}
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -93,6 +163,7 @@ def test_compare_writes_everything_and_continues(tmp_path, monkeypatch):
         (["compare", "-o", "x", "--weights", "1,-1"], "--weight is -1.0"),
         (["compare", "-o", "x", "--seeds", "0"], "--seeds is 0"),
         (["compare", "-o", "x", "--jobs", "0"], "--jobs 0"),
+        (["report", "none"], "results.json is missing"),
         (["reconstruct", "none", "-o", "x.png"], "none is not a run"),
         (["sample", "none", "-o", "x.txt"], "no picture"),
     ],

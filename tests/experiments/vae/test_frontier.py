@@ -4,10 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from geosoftmax_experiments.vae import figures
 from geosoftmax_experiments.vae.frontier import (
+    LEAST_RATE,
     at_budget,
     matched_weights,
     mean_frontier,
+    ratios,
     reference_at,
     verdicts,
 )
@@ -58,11 +61,102 @@ def test_a_higher_rate_never_counts_against_a_loss():
     assert np.isnan(found[1])
 
 
-def test_weights_are_matched_by_rate():
-    points = at_budget(rows(), "epochs")
-    assert matched_weights(points, 1.0) == {"softmax": 1.0, "potential": 1.0}
-    points.loc[points["loss"] == "potential", "latent_kl"] /= 8
-    assert matched_weights(points, 1.0) == {"softmax": 1.0, "potential": 0.1}
+def test_ratios_are_those_of_the_verdict():
+    points = at_budget(rows(0.8), "epochs")
+    found = ratios(points, "potential", "hausdorff")
+    np.testing.assert_allclose(found["ratio"], 0.8)
+    assert found[["weight", "seed"]].to_numpy().tolist() == [[0.1, 0], [1, 0], [0.1, 1], [1, 1]]
+    collapsed = points["latent_kl"] < 50  # what says nothing is no ratio, and no reason to fail
+    points.loc[collapsed, "latent_kl"] = 0.0
+    assert len(ratios(points, "potential", "hausdorff")) == 2
+    assert ratios(points[points["loss"] != "softmax"], "potential", "hausdorff").empty
+
+
+def swept(**rates):
+    """Runs whose latent KLs are given, for the weights 0.1, 1, 10 …"""
+    return pd.DataFrame(
+        {"loss": loss, "weight": 0.1 * 10.0**k, "seed": 0, "latent_kl": rate}
+        for loss, several in rates.items()
+        for k, rate in enumerate(several)
+    )
+
+
+@pytest.mark.parametrize(
+    ("rates", "weights"),
+    [
+        # Softmax at weight 1 would be compared at 300 nats with 150.
+        ({"softmax": (600, 300, 148), "potential": (150, 80, 30)}, (10, 0.1)),
+        # The farthest of the others decides.
+        ({"softmax": (100, 50, 20), "potential": (100, 51, 9), "sigmoid": (48, 30, 10)},
+         (1, 1, 0.1)),
+        # Equal, to a hundredth: the weight nearest to 1.
+        ({"softmax": (100, 50, 20), "potential": (200, 100.1, 50)}, (1, 10)),
+        ({"softmax": (100, 50, 20)}, (1,)),
+        # Collapsed runs agree too well.
+        ({"softmax": (100, 50, 0), "potential": (80, 60, 0)}, (1, 1)),
+        ({"softmax": (0.0, 0.0), "potential": (0.0, 0.0)}, (1, 0.1)),
+    ],
+)  # fmt: skip
+def test_weights_are_matched_where_the_rates_come_nearest(rates, weights):
+    found = matched_weights(swept(**rates), 1.0)
+    assert found == pytest.approx(dict(zip(rates, weights, strict=True)))
+
+
+def collapsed_rows():
+    """Known frontiers, and a loss some of whose runs have collapsed."""
+    known = rows(0.8)
+    found = pd.concat([known, known[known["loss"] == "potential"].assign(loss="sigmoid")])
+    found = found.reset_index(drop=True)
+    gone = (found["loss"] == "sigmoid") & (found["weight"] == 10.0)
+    found.loc[gone, "latent_kl"] = 1e-4
+    return found
+
+
+def curves(axis):
+    """The lines of an axis by their label."""
+    return {line.get_label(): line for line in axis.lines if line.get_label()[0] != "_"}
+
+
+def test_the_frontier_ends_at_the_rates_that_count():
+    figure = figures.draw_frontier(collapsed_rows(), "test")
+    for axis in figure.axes:
+        assert axis.get_xlim()[0] >= LEAST_RATE
+        lines = curves(axis)
+        assert len(lines["softmax, KL"].get_xdata()) == 3
+        assert len(lines["sigmoid, BCE"].get_xdata()) == 2
+        assert all(min(line.get_xdata()) >= LEAST_RATE for line in axis.lines)
+    figures.plt.close(figure)
+
+
+def test_the_ratio_shows_each_run_of_the_table():
+    figure = figures.draw_ratio(collapsed_rows(), "test")
+    assert len(figure.axes) == 4
+    for axis in figure.axes:
+        assert axis.get_yscale() == axis.get_xscale() == "log"
+        lines = curves(axis)
+        assert set(lines["softmax, KL (below 1 is better)"].get_ydata()) == {1.0}
+        for label in ("potential layer", "sigmoid, BCE"):
+            np.testing.assert_allclose(lines[label].get_ydata(), 0.8)
+        dots = [line for line in axis.lines if line.get_linestyle() == "None"]
+        assert [len(dot.get_xdata()) for dot in dots] == [4, 4]
+    figures.plt.close(figure)
+
+
+def test_legends_cover_no_curve():
+    for figure in (
+        figures.draw_curves(rows(), 1.0, "test"),
+        figures.draw_frontier(rows(), "test"),
+        figures.draw_ratio(rows(), "test"),
+    ):
+        figure.canvas.draw()
+        legends = [*figure.legends, *(axis.get_legend() for axis in figure.axes)]
+        boxes = [legend.get_window_extent() for legend in legends if legend is not None]
+        assert boxes
+        for box in boxes:
+            assert figure.bbox.x0 <= box.x0
+            assert box.x1 <= figure.bbox.x1
+            assert not any(box.overlaps(axis.get_window_extent()) for axis in figure.axes)
+        figures.plt.close(figure)
 
 
 def test_means_are_sorted_by_rate():
