@@ -22,6 +22,8 @@ DIRECTIONS = ("hausdorff", "hausdorff_reverse")
 BUDGETS = ("epochs", "seconds")
 #: Below this latent KL, in nats, codes say next to nothing: such runs are not compared.
 LEAST_RATE = 1.0
+#: Pictures of rates within this factor may lie side by side.
+ALIKE = 4 / 3
 
 
 class Verdict(NamedTuple):
@@ -130,10 +132,10 @@ def _verdict(points: Rows, loss: str, direction: str, budget: str) -> Verdict:
 
 
 def matched_weights(points: Rows, near: float) -> dict[str, float]:
-    """Return a weight for each loss, such that their latent KLs are as equal as can be.
+    """Return a weight for each loss, such that their latent KLs are about equal.
 
-    Softmax has the weight where the others come nearest to its rate, by the farthest of them; of
-    several that are equal in this, to a hundredth, the one nearest to `near`. Rates that are not
+    Softmax has the weight nearest to `near` of those where all others come within `ALIKE` times its
+    rate; where there is none, that where the farthest of them comes nearest. Rates that are not
     compared are taken only where there are no others.
     """
     rates = _log(points.groupby(["loss", "weight"])["latent_kl"].mean())
@@ -148,7 +150,7 @@ def matched_weights(points: Rows, near: float) -> dict[str, float]:
 
     def merit(weight: float) -> tuple[float, float]:
         apart = max(abs(rates[loss, at] - own[weight]) for loss, at in matched(weight).items())
-        return round(float(apart), 2), abs(weight - near)
+        return max(float(apart), np.log(ALIKE)), abs(weight - near)
 
     return matched(min(told.index if len(told) else own.index, key=merit))
 

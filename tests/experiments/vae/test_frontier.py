@@ -89,8 +89,10 @@ def swept(**rates):
         # The farthest of the others decides.
         ({"softmax": (100, 50, 20), "potential": (100, 51, 9), "sigmoid": (48, 30, 10)},
          (1, 1, 0.1)),
-        # Equal, to a hundredth: the weight nearest to 1.
-        ({"softmax": (100, 50, 20), "potential": (200, 100.1, 50)}, (1, 10)),
+        # Near enough: the weight nearest to 1.
+        ({"softmax": (100, 50, 20), "potential": (101, 60, 20)}, (1, 1)),
+        # Nowhere near enough: where the farthest is nearest.
+        ({"softmax": (100, 50, 20), "potential": (700, 300, 140)}, (0.1, 10)),
         ({"softmax": (100, 50, 20)}, (1,)),
         # Collapsed runs agree too well.
         ({"softmax": (100, 50, 0), "potential": (80, 60, 0)}, (1, 1)),
