@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import socket
 import statistics
 import time
 from collections.abc import Callable
@@ -11,9 +13,7 @@ from typing import Any
 from benchmarks.harness import Bench
 from benchmarks.report import Report, Section, Target
 from geosoftmax_experiments.play import fields, ordinal, simplex
-
-#: Of the page and back included, an answer may take 200 ms; what is measured here is half of it.
-MOST = 100.0
+from geosoftmax_experiments.play.serve import HOST, open_page
 
 FIELD, SCORES = fields.MEANINGS
 ANSWERS: dict[str, tuple[Callable[..., str], tuple[Any, ...]]] = {
@@ -32,8 +32,45 @@ ANSWERS: dict[str, tuple[Callable[..., str], tuple[Any, ...]]] = {
     "three classes": (simplex.show_simplex, (2, -1.0, -1.5, "zero-one", 2)),
 }  # fmt: skip
 
+#: What is pressed in the browser: a tab, the folder of its answer, and a slider.
+KEYS = {
+    "noise on a digit": ("Score fields", "#fields", "#noise input[type=range]"),
+    "scale of the cost": ("Score fields", "#fields", "#scale input[type=range]"),
+    "ordered classes": ("Ordered classes", "#ordinal", "#scores label:nth-child(2) input"),
+    "three classes": ("Three classes", "#simplex", "#score-2 input[type=range]"),
+}
+#: From the key to the frame that shows another answer, as the page itself sees it.
+WATCH = """
+([selector]) => {
+  const root = document.querySelector(selector);
+  const answer = () => root.querySelector(".g-answer")?.innerText;
+  window.took = null;
+  window.addEventListener("keydown", (event) => {
+    const begun = event.timeStamp, before = answer();
+    const look = () => {
+      const now = answer();
+      if (now && now !== before) window.took = performance.now() - begun;
+      else requestAnimationFrame(look);
+    };
+    look();
+  }, { once: true, capture: true });
+}
+"""
+
 
 def run(bench: Bench) -> Report:
+    report = Report("The page to play with")
+    report.add(bench, Section("An answer, without the way to the page and back", _answers(bench)))
+    rows = _in_the_browser(bench)
+    if rows:
+        note = "From the press of an arrow key on a slider to the frame that shows other numbers."
+        report.add(bench, Section("In Chromium", rows, note))
+        worst = max(row["ms"] for row in rows)
+        report.targets.append(Target("geosoftmax play, slowest answer", worst, 200.0, unit="ms"))
+    return report
+
+
+def _answers(bench: Bench) -> list[dict[str, Any]]:
     repeats = 3 if bench.quick else 21
     rows = []
     for name, (show, values) in ANSWERS.items():
@@ -44,11 +81,53 @@ def run(bench: Bench) -> Report:
             if turn:  # the first builds tables
                 seconds.append(time.perf_counter() - start)
             assert "alert" not in page
-        rows.append(
-            {"": name, "ms": 1e3 * statistics.median(seconds), "slowest": 1e3 * max(seconds)}
-        )
-    report = Report("The page to play with")
-    report.add(bench, Section("An answer, without the way to the page and back", rows))
-    worst = max(row["ms"] for row in rows)
-    report.targets.append(Target("geosoftmax play, slowest answer", worst, MOST, unit="ms"))
-    return report
+        rows.append(_row(name, [1e3 * s for s in seconds]))
+    return rows
+
+
+def _in_the_browser(bench: Bench) -> list[dict[str, Any]]:
+    """Press keys on the page in Chromium, where it is installed."""
+    missing = [name for name in ("gradio", "playwright") if not importlib.util.find_spec(name)]
+    if missing:
+        bench.missing.update(missing)
+        return []
+    from playwright.sync_api import sync_playwright
+
+    from tests.browser import CHROMIUM, FLAGS
+
+    if CHROMIUM is None:
+        bench.missing.add("chromium")
+        return []
+    with socket.socket() as trial:
+        trial.bind((HOST, 0))
+        port = trial.getsockname()[1]
+    blocks, address = open_page(port)
+    try:
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+            page = browser.new_page(viewport={"width": 1100, "height": 1000})
+            page.goto(address)
+            page.wait_for_selector("#bracket")
+            rows = [_row(name, _press(bench, page, *key)) for name, key in KEYS.items()]
+            browser.close()
+    finally:
+        blocks.close(verbose=False)
+    return rows
+
+
+def _press(bench: Bench, page: Any, tab: str, answer: str, slider: str) -> list[float]:
+    """Return the milliseconds of some presses, after a first one."""
+    page.get_by_role("tab", name=tab).click()
+    page.locator(slider).focus()
+    found = []
+    for turn in range(4 if bench.quick else 16):
+        page.evaluate(WATCH, [answer])
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function("window.took !== null")
+        if turn:
+            found.append(page.evaluate("window.took"))
+    return found
+
+
+def _row(name: str, milliseconds: list[float]) -> dict[str, Any]:
+    return {"": name, "ms": statistics.median(milliseconds), "slowest": max(milliseconds)}

@@ -134,7 +134,8 @@ def compare(
         str, typer.Option(help="Output layers, separated by commas.")
     ] = "softmax,geometric,smoothed,potential,sigmoid",
     weights: Annotated[
-        str | None, typer.Option(help="Weights of the latent KL, separated by commas.")
+        str | None,
+        typer.Option(help="Weights of the latent KL, by commas [0.1 to 10; dcgan 3 to 80]."),
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Runs of each [3; digits 1].")] = None,
     size: Size = None,
@@ -176,15 +177,16 @@ def compare(
         PRESETS,
         draft_settings,
         make_settings,
+        usual_weights,
     )
     from geosoftmax_experiments.vae.training import Machine
 
     preset = PRESETS.get(data, OTHER)
     chosen = _words(losses)
-    swept = preset.weights if weights is None else _numbers(weights)
+    swept = None if weights is None else _numbers(weights)
     options: dict[str, Any] = dict(
         epochs=epochs, batch=batch, architecture=architecture, latent=latent,
-        every=every, loss=chosen[0], weight=swept[0], seed=0, learning_rate=learning_rate,
+        every=every, loss=chosen[0], weight=1.0, seed=0, learning_rate=learning_rate,
         precision=precision, compile=compile, start=start, scale=scale, on=on, size=size,
         anneal=anneal, gain=gain, decay=decay, limit=limit, invert=invert,
     )  # fmt: skip
@@ -192,9 +194,11 @@ def compare(
     count = preset.seeds if seeds is None else seeds
     machine = Machine(accelerator=accelerator, talk=False)
     several = default_jobs(machine, jobs)
-    comparison = Comparison(folder, draft_settings(data, **options), chosen, swept, count)
+    draft = draft_settings(data, **options)
+    comparison = Comparison(folder, draft, chosen, swept or usual_weights(draft), count)
     drawings = _load(data, size, limit, invert, console)
-    comparison = replace(comparison, common=make_settings(drawings, **options))
+    common = make_settings(drawings, **options)
+    comparison = replace(comparison, common=common, weights=swept or usual_weights(common))
     if fresh:
         comparison.forget()
     try:

@@ -27,9 +27,13 @@ class Usual(NamedTuple):
     latent: int  # the paper's
     learning_rate: float
     gain: float
+    weights: tuple[float, ...]  # of the latent KL, in a comparison
 
 
-ARCHITECTURES = {"mlp": Usual(100, 1e-3, 3.0), "dcgan": Usual(256, 3e-4, 1.0)}
+ARCHITECTURES = {
+    "mlp": Usual(100, 1e-3, 3.0, (0.1, 0.3, 1.0, 2.0, 5.0, 10.0)),
+    "dcgan": Usual(256, 3e-4, 1.0, (3.0, 10.0, 20.0, 40.0, 80.0)),
+}
 
 
 class Code(NamedTuple):

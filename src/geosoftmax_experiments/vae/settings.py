@@ -15,7 +15,7 @@ from geosoftmax_experiments.vae.layers import LAYERS
 from geosoftmax_experiments.vae.models import ARCHITECTURES
 
 __all__ = ["OTHER", "PRESETS", "RunSettings", "derive_seed", "draft_settings", "make_settings",
-           "read_settings"]  # fmt: skip
+           "read_settings", "usual_weights"]  # fmt: skip
 
 #: Raised when runs change their meaning: older folders are then refused.
 FORMAT = 1
@@ -33,7 +33,7 @@ class Preset(NamedTuple):
     scale: float = 0.5  # of the squared distance between pixels: the paper's
     learning_rate: float | None = None  # as usual for the architecture
     gain: float | None = None
-    weights: tuple[float, ...] = (0.1, 0.3, 1.0, 2.0, 5.0, 10.0)  # of a comparison
+    weights: tuple[float, ...] | None = None  # of a comparison
 
 
 #: Rates, gains and epochs were chosen on validation drawings.
@@ -52,7 +52,7 @@ PRESETS = {
     "mnist": Preset(
         60, 512, measurements=12, learning_rate=2e-3, weights=(0.1, 0.3, 1.0, 3.0, 10.0)
     ),
-    "drawings": Preset(60, 128, measurements=20, weights=(3.0, 10.0, 20.0, 40.0, 80.0)),
+    "drawings": Preset(60, 128, measurements=20),
     "cat-strokes": Preset(20, 128),
 }
 OTHER = Preset(100, 128)  # one's own drawings
@@ -188,6 +188,12 @@ def draft_settings(
         every=_spacing(count, preset.measurements) if every is None else every,
         **others,
     )
+
+
+def usual_weights(settings: RunSettings) -> tuple[float, ...]:
+    """Return the weights of the latent KL that a comparison sweeps."""
+    preset = PRESETS.get(settings.data, OTHER)
+    return preset.weights or ARCHITECTURES[settings.architecture].weights
 
 
 def _first(*values: float | None) -> float:

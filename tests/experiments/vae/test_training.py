@@ -21,7 +21,7 @@ from geosoftmax_experiments.vae.checkpoints import WEIGHTS, latest, load_weights
 from geosoftmax_experiments.vae.layers import LAYERS
 from geosoftmax_experiments.vae.measures import MEASURES
 from geosoftmax_experiments.vae.module import DrawingVAE, build_net
-from geosoftmax_experiments.vae.settings import make_settings, read_settings
+from geosoftmax_experiments.vae.settings import make_settings, read_settings, usual_weights
 from geosoftmax_experiments.vae.training import Machine, _quiet, read_metrics, train
 
 PROGRAM = [sys.executable, "-m", "geosoftmax_experiments", "vae", "train"]
@@ -173,6 +173,8 @@ def test_what_is_usual_depends_on_the_architecture():
     small, large = (make_settings(mine, **usual, architecture=a) for a in ("mlp", "dcgan"))
     assert (small.learning_rate, small.gain, small.latent) == (1e-3, 3.0, 100)
     assert (large.learning_rate, large.gain, large.latent) == (3e-4, 1.0, 256)
+    assert usual_weights(small)[0] < 1 < usual_weights(large)[0]
+    assert len(usual_weights(settings(load_drawings("digits")))) == 4  # those of the set
 
 
 def test_seeds_decide(digits, tmp_path):
