@@ -32,7 +32,7 @@ ANSWERS: dict[str, tuple[Callable[..., str], tuple[Any, ...]]] = {
     "three classes": (simplex.show_simplex, (2, -1.0, -1.5, "zero-one", 2)),
 }  # fmt: skip
 
-#: What is pressed in the browser: a tab, the folder of its answer, and a slider.
+#: What is pressed in the browser: a tab, where its answer is, and a slider.
 KEYS = {
     "noise on a digit": ("Score fields", "#fields", "#noise input[type=range]"),
     "scale of the cost": ("Score fields", "#fields", "#scale input[type=range]"),
