@@ -434,10 +434,8 @@ def smooth_scores(scores: Tensor, cost: Cost) -> Tensor:
     """
     check_signal("scores", scores, cost)
     check_smoothable(scores)
-    f = _computed(scores)
     narrow: Cost = cost._once("narrow", lambda: cost * 2)
-    shares = narrow._once(f"shares_{f.dtype}", lambda: 1 / narrow.matvec(_ones(cost, f)))
-    return (narrow.matvec(f) * shares).to(scores.dtype)
+    return narrow.average(_computed(scores)).to(scores.dtype)
 
 
 # ------------------------------------------------------------------ Sinkhorn
@@ -681,10 +679,6 @@ def _loss(target: Target, f: Tensor, conjugate: Tensor, cost: Cost) -> Tensor:
     mass = alpha.sum(_autograd.signal_dims(cost))
     negentropy = _autograd.negentropy(alpha, v, cost)
     return _at_least_zero(mass * conjugate + negentropy - _autograd.inner(alpha, f, cost))
-
-
-def _ones(cost: Cost, like: Tensor) -> Tensor:
-    return like.new_ones(cost.batch_shape + cost.shape)
 
 
 def _at_least_zero(value: Tensor) -> Tensor:

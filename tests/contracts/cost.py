@@ -68,6 +68,15 @@ class CostContract:
         assert_close(product, expected, coarser(dtype, cost.matrix().dtype))
         assert torch.equal(u, before)
 
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_average_has_weights_that_sum_to_one(self, make, dtype):
+        cost = make()
+        u = self.signal(cost, 3, dtype=dtype).abs()
+        K = kernel(cost)
+        expected = apply_dense(K / K.sum(-1, keepdim=True), u.double(), cost)
+        for _ in range(2):  # what is kept serves again
+            assert_close(cost.average(u), expected, coarser(dtype, cost.matrix().dtype))
+
     @pytest.mark.parametrize("size", [1.0, 1e4])
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_log_matvec_is_stable_for_large_values_and_masks(self, make, size, dtype):

@@ -75,6 +75,12 @@ class Cost(ABC):
     def matvec(self, u: Tensor) -> Tensor:
         """``K u``, differentiable in ``u`` and in the parameter."""
 
+    def average(self, u: Tensor) -> Tensor:
+        """Means of ``u``, weighed by the rows of ``K``; differentiable as `matvec`."""
+        whole = self.batch_shape + self.shape
+        shares = self._once(f"shares_{u.dtype}", lambda: 1 / self.matvec(u.new_ones(whole)))
+        return self.matvec(u) * shares
+
     @abstractmethod
     def log_matvec(self, g: Tensor) -> Tensor:
         """``log(K exp(g))``, stable for any finite or ``-inf`` ``g``."""

@@ -98,6 +98,17 @@ class GridCost(ScaledCost):
                 u = line.matvec(u.movedim(axis, -1)).movedim(-1, axis)
         return u
 
+    def average(self, u: Tensor) -> Tensor:
+        if len(self.shape) != 2 or max(self.shape) > DENSE_LIMIT:
+            return super().average(u)
+        down, across = self._once(f"averages_{u.dtype}", lambda: self._averages(u.dtype))
+        return down @ u @ across
+
+    def _averages(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Return the matrices that take means along the two axes, from the left and the right."""
+        down, across = (K / K.sum(1, keepdim=True) for K in (a._kernel() for a in self.axes))
+        return down.to(dtype), across.T.contiguous().to(dtype)
+
     def log_matvec(self, g: Tensor) -> Tensor:
         for axis, line in enumerate(self.axes, start=-len(self.shape)):
             g = line.log_matvec(g.movedim(axis, -1)).movedim(-1, axis)
