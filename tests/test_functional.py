@@ -330,6 +330,19 @@ def test_smooth_scores_are_means(cost):
     assert_close(gs.smooth_scores(level, cost), level)
 
 
+@every_cost
+def test_smooth_scores_under_transforms(cost):
+    cost, scores = cost * 1.0, randn(3, *cost.shape)  # a cost that remembers nothing
+
+    def smooth(f):
+        return gs.smooth_scores(f, cost)
+
+    assert_close(torch.func.vmap(smooth)(scores), smooth(scores))
+    assert torch.autograd.gradcheck(smooth, scores.requires_grad_())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert_close(smooth(scores.detach().float()), smooth(scores.detach()), torch.float32)
+
+
 def test_smooth_scores_of_a_cost_for_each_sample():
     cost = DenseCost(torch.stack([LineCost(4).matrix(), 3 * LineCost(4).matrix()]))
     scores = randn(2, 4)

@@ -77,9 +77,11 @@ class Cost(ABC):
 
     def average(self, u: Tensor) -> Tensor:
         """Means of ``u``, weighed by the rows of ``K``; differentiable as `matvec`."""
-        whole = self.batch_shape + self.shape
-        shares = self._once(f"shares_{u.dtype}", lambda: 1 / self.matvec(u.new_ones(whole)))
-        return self.matvec(u) * shares
+        return self.matvec(u) * self._once(f"shares_{u.dtype}", lambda: self._shares(u.dtype))
+
+    def _shares(self, dtype: torch.dtype) -> Tensor:
+        ones = torch.ones(self.batch_shape + self.shape, dtype=dtype, device=self.device)
+        return 1 / self.matvec(ones)
 
     @abstractmethod
     def log_matvec(self, g: Tensor) -> Tensor:
