@@ -137,6 +137,26 @@ def test_no_synchronisation(fused, request):
         torch.cuda.set_sync_debug_mode("default")
 
 
+def test_modules_do_not_synchronise(fused):
+    """They keep what is derived from their cost, also where a compiled graph calls them."""
+    cost, scores, target = fused
+    smooth, loss = nn.SmoothScores(cost), nn.GeometricLogisticLoss(cost, tol=1e-3)
+
+    def step(scores, target):
+        return loss(smooth(scores), target)
+
+    steps = (step, torch.compile(step, fullgraph=True))
+    for call in steps * 2:
+        call(scores, target).backward()
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for call in steps:
+            call(scores, target).backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 def test_cuda_graphs_replay_it(fused):
     cost, scores, _ = fused
     target = labelled(cost, scores)
