@@ -24,6 +24,7 @@ __all__ = ["FolderIO", "forget_state", "latest", "load_weights"]
 
 WEIGHTS = "weights.safetensors"
 STATE = "state.pt"
+_AGAIN = "Remove {}, then train again: from the start, with the same command."
 #: What Lightning calls the network inside its module.
 PREFIX = "net."
 
@@ -73,7 +74,7 @@ class FolderIO(CheckpointIO):
             state = torch.load(folder / STATE, map_location="cpu", weights_only=True)
         except Exception as error:  # whatever a damaged file makes of the reader
             raise UserError(
-                f"{folder / STATE} is damaged: {_first_line(error)}", "Train again from the start."
+                f"{folder / STATE} is damaged: {_first_line(error)}", _AGAIN.format(folder)
             ) from None
         weights = _read_weights(folder / WEIGHTS)
         return {**state, "state_dict": {PREFIX + name: value for name, value in weights.items()}}
@@ -122,7 +123,7 @@ def _read_weights(path: Path) -> dict[str, torch.Tensor]:
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
-        raise UserError(f"{path} is damaged: {error}", "Train again from the start.") from None
+        raise UserError(f"{path} is damaged: {error}", _AGAIN.format(path.parent)) from None
 
 
 def _sync(path: Path) -> None:

@@ -31,14 +31,20 @@ Data = Annotated[
 Size = Annotated[int | None, typer.Option(help="Side of the drawings, for strokes and PNGs.")]
 Limit = Annotated[int | None, typer.Option(min=10, help="Only so many drawings, the first.")]
 Invert = Annotated[bool, typer.Option("--invert", help="Dark is ink, as on paper.")]
-Epochs = Annotated[int | None, typer.Option(help="Epochs [as usual for the data].")]
-Batch = Annotated[int | None, typer.Option(help="Drawings of a step, on all devices together.")]
+Epochs = Annotated[int | None, typer.Option(help="Epochs [100; each named set has its own].")]
+Batch = Annotated[
+    int | None,
+    typer.Option(help="Drawings of a step, on all devices together [128; cats, mnist 512]."),
+]
 Architecture = Annotated[str | None, typer.Option(help="mlp or dcgan [dcgan for 64×64].")]
 Latent = Annotated[int | None, typer.Option(help="Size of the codes [100; dcgan 256].")]
-Rate = Annotated[float | None, typer.Option(help="Of Adam [0.001; dcgan 0.0003].")]
+Rate = Annotated[
+    float | None, typer.Option(help="Of Adam [0.001; dcgan 0.0003; digits 0.003; mnist 0.002].")
+]
 Decay = Annotated[bool, typer.Option(help="Let the learning rate fall to zero along a cosine.")]
 Gain = Annotated[
-    float | None, typer.Option(help="Scores are so many times what the decoder says [3; dcgan 1].")
+    float | None,
+    typer.Option(help="Scores are this many times what the decoder says [3; dcgan, digits 1]."),
 ]
 Precision = Annotated[str, typer.Option(help="Lightning's: 32-true, bf16-mixed, 16-mixed, …")]
 Compile = Annotated[bool, typer.Option("--compile", help="Compile the network with torch.compile.")]
@@ -108,6 +114,7 @@ def train(
     draft_settings(data, **options)
     drawings = _load(data, size, limit, invert, console)
     settings = make_settings(drawings, **options)
+    _mention_speed(settings.architecture, accelerator, console)
     machine = Machine(accelerator, devices, nodes, strategy, save_seconds)
     try:
         path = train_run(settings, drawings, output, machine)
@@ -135,7 +142,10 @@ def compare(
     ] = "softmax,geometric,smoothed,potential,sigmoid",
     weights: Annotated[
         str | None,
-        typer.Option(help="Weights of the latent KL, by commas [0.1 to 10; dcgan 3 to 80]."),
+        typer.Option(
+            help="Weights of the latent KL, separated by commas [0.1 to 10; dcgan 3 to 80; "
+            "digits 0.03 to 1]."
+        ),
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Runs of each [3; digits 1].")] = None,
     size: Size = None,
@@ -198,6 +208,7 @@ def compare(
     comparison = Comparison(folder, draft, chosen, swept or usual_weights(draft), count)
     drawings = _load(data, size, limit, invert, console)
     common = make_settings(drawings, **options)
+    _mention_speed(common.architecture, accelerator, console)
     comparison = replace(comparison, common=common, weights=swept or usual_weights(common))
     if fresh:
         comparison.forget()
@@ -213,6 +224,11 @@ def compare(
         page = write_report(comparison, drawings)
     console.print(console_table(comparison))
     console.print(console_verdicts(comparison), soft_wrap=True)
+    if comparison.seeds == 1:
+        console.print(
+            "One run of each is a quick look: docs/drawings.md says what longer ones gave.",
+            soft_wrap=True,
+        )
     console.print(f"Report saved to {page.resolve()}", soft_wrap=True)
 
 
@@ -282,6 +298,18 @@ def _load(
             soft_wrap=True,
         )
     return drawings
+
+
+def _mention_speed(architecture: str, accelerator: str, console: Console) -> None:
+    """Say what to do where training will take long."""
+    import torch
+
+    if architecture == "dcgan" and (accelerator == "cpu" or not torch.cuda.is_available()):
+        console.print(
+            "64×64 drawings have the DCGAN, which takes seconds a step without a GPU. "
+            "--size 28, or --architecture mlp, is quick.",
+            soft_wrap=True,
+        )
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from geosoftmax_experiments.pages import as_markdown, html_page
 from geosoftmax_experiments.vae import figures, pictures
 from geosoftmax_experiments.vae.comparing import Comparison, Unit, provenance
 from geosoftmax_experiments.vae.frontier import (
+    ALIKE,
     BUDGETS,
     LEAST_RATE,
     REFERENCE,
@@ -40,6 +41,7 @@ __all__ = ["console_table", "console_verdicts", "rewrite_report", "write_report"
 PAPER_WEIGHT = 1.0
 SHOWN = ("hausdorff", "hausdorff_reverse", "kl", "kl_finite", "latent_kl", "support", "entropy")
 COUNT = 10
+_ALONE = "nothing to compare, as softmax, or every other loss, is not among the losses."
 DIRECTION = {"hausdorff": "D(α‖β)", "hausdorff_reverse": "D(β‖α)"}
 
 
@@ -114,6 +116,8 @@ def _columns(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
 def console_verdicts(comparison: Comparison) -> str:
     """Return who is closer at equal rate, in words."""
     found = [verdict for verdict in verdicts(comparison.rows()) if verdict.budget == "epochs"]
+    if not found:
+        return f"At equal latent KL: {_ALONE}"
     lines = [_sentence(verdict).replace("**", "") for verdict in found]
     return "\n".join(["At equal latent KL, which is what to compare:", *lines])
 
@@ -152,8 +156,7 @@ def _markdown(results: dict[str, Any], rows: Rows, found: list[Verdict]) -> str:
         "Divergence of each loss over that of softmax at the same latent KL (a monotone cubic of "
         "the logarithms between the rates of softmax, seed by seed; rates beyond those of softmax, "
         f"and below {LEAST_RATE:g} nat, do not count).",
-        as_markdown(_verdict_table(found)),
-        "\n".join(_sentence(verdict) for verdict in found if verdict.budget == "epochs"),
+        *_verdicts(found),
         "![Divergence against latent KL](frontier.png)",
         *_not_drawn(rows),
         *_ratio(found),
@@ -164,7 +167,7 @@ def _markdown(results: dict[str, Any], rows: Rows, found: list[Verdict]) -> str:
         "loss after the other in turns, with no other run of the comparison beside it.",
         "## Reconstructions of test drawings, and samples from the prior",
         f"Seed 0; weights of nearest latent KL: {at}. Codes of reconstructions are their means; "
-        "samples have the same codes for each loss.",
+        f"samples have the same codes for each loss.{_mind_the_rates(rows, matched)}",
         "![Reconstructions](reconstructions.png)",
         "![Samples](samples.png)",
         "## All weights",
@@ -174,6 +177,13 @@ def _markdown(results: dict[str, Any], rows: Rows, found: list[Verdict]) -> str:
         as_markdown(_all_table(rows)),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _verdicts(found: list[Verdict]) -> list[str]:
+    if not found:
+        return [_ALONE]
+    sentences = (_sentence(verdict) for verdict in found if verdict.budget == "epochs")
+    return [as_markdown(_verdict_table(found)), "\n".join(sentences)]
 
 
 def _not_drawn(rows: Rows) -> list[str]:
@@ -186,6 +196,19 @@ def _not_drawn(rows: Rows) -> list[str]:
         return []
     told = ", ".join(f"{below} of {of} at equal {budget}" for budget, (below, of) in counts.items())
     return [f"Runs below {LEAST_RATE:g} nat are not drawn: {told}."]
+
+
+def _mind_the_rates(rows: Rows, matched: dict[str, float]) -> str:
+    """Say so where the rates of pictures that lie side by side are not alike."""
+    rates = at_budget(rows, "epochs").groupby(["loss", "weight"])["latent_kl"].mean()
+    shown = [max(float(rates[at]), LEAST_RATE) for at in matched.items()]
+    apart = max(shown) / min(shown)
+    if apart <= ALIKE:
+        return ""
+    return (
+        f" Mind their rates, which differ by a factor of {apart:.1f}: who spends more nats draws "
+        "better."
+    )
 
 
 def _ratio(found: list[Verdict]) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from geosoftmax_experiments.data.drawings import Drawings, load_drawings
+from geosoftmax_experiments.data.drawings import NAMES, Drawings, load_drawings
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.vae.layers import LAYERS
 from geosoftmax_experiments.vae.models import ARCHITECTURES
@@ -124,6 +124,11 @@ class RunSettings:
 
     def load(self) -> Drawings:
         """Read the data again; others than those of the settings are refused."""
+        if self.data not in NAMES and not Path(self.data).exists():
+            raise UserError(
+                f"The run was trained on {self.data!r}, which is not found from here.",
+                "Go to the folder where `geosoftmax vae train` was called.",
+            )
         found = load_drawings(self.data, size=self.size, limit=self.limit, invert=self.invert)
         if found.digest() != self.digest:
             raise UserError(

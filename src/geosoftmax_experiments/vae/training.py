@@ -141,7 +141,10 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 class Bar(RichProgressBar):
-    """A progress bar without the name of the logger's folder."""
+    """A progress bar that counts from one, without the name of the logger's folder."""
+
+    def _get_train_description(self, current_epoch: int) -> str:
+        return f"Epoch {current_epoch + 1}/{self.trainer.max_epochs}"
 
     def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> Any:
         """Return what is shown."""

@@ -93,7 +93,11 @@ def test_compare_writes_everything_and_continues(tmp_path, monkeypatch):
     refused = call("compare", *other)
     assert refused.exit_code == 1
     assert "made with other settings: losses" in refused.output
-    assert call("compare", *other, "--fresh").exit_code == 0
+    alone = call("compare", *other, "--fresh")
+    assert alone.exit_code == 0
+    assert "nothing to compare, as softmax" in alone.output
+    assert "One run of each is a quick look" in alone.output
+    assert "nothing to compare, as softmax" in (tmp_path / "report.md").read_text()
     assert [path.name for path in (tmp_path / "units").iterdir()] == ["sigmoid.w1.s0.json"]
 
 
@@ -107,6 +111,10 @@ def test_dark_on_white_is_noticed(tmp_path):
     assert "take --invert" in line
     given = call("train", *options, "--invert", "-o", tmp_path / "bright")
     assert given.exit_code == 0, given.output
+    tmp_path.rename(tmp_path.with_name("moved"))  # and the data with it
+    lost = call("reconstruct", tmp_path.with_name("moved") / "bright", "-o", "x.png")
+    assert "which is not found from here" in lost.stderr
+    tmp_path.with_name("moved").rename(tmp_path)
     assert "Warning" not in given.output
     needless = call("train", *FEW, "--loss", "softmax", "--invert", "-o", tmp_path / "digits")
     assert "leave out --invert" in needless.output

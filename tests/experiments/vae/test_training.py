@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -294,13 +295,19 @@ def test_damaged_and_foreign_checkpoints_are_named(digits, tmp_path):
     train(wanted, digits, tmp_path, HERE)
     with pytest.raises(UserError, match=r"made with other settings: latent 100, now 7"):
         train(replace(wanted, latent=7), digits, tmp_path, HERE)
+    with pytest.raises(UserError, match=r"made with other settings: other data\."):
+        train(replace(wanted, digest="123"), digits, tmp_path, HERE)
     other = build_net(replace(wanted, latent=7))
     with pytest.raises(UserError, match=r"weights.safetensors is of another architecture: size"):
         load_weights(other, tmp_path)
-    path = latest(tmp_path) / WEIGHTS
+    path, before = latest(tmp_path) / WEIGHTS, weights(tmp_path)
     path.write_bytes(path.read_bytes()[:-7])
-    with pytest.raises(UserError, match=r"weights.safetensors is damaged"):
+    with pytest.raises(UserError, match=r"weights.safetensors is damaged") as damaged:
         load_weights(build_net(wanted), tmp_path)
+    assert f"Remove {path.parent}, then train again" in damaged.value.hint
+    shutil.rmtree(path.parent)
+    train(wanted, digits, tmp_path, HERE)
+    assert same_bits(before, weights(tmp_path))
     with pytest.raises(UserError, match="has no checkpoint"):
         load_weights(build_net(wanted), tmp_path / "none")
     assert read_settings(tmp_path / "run.json") == wanted
