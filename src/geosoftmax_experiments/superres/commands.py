@@ -25,7 +25,11 @@ def localize(
     pixel: Annotated[str, typer.Option(help="Side of a pixel, as in 100nm.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="CSV file of the positions.")],
     image: Annotated[
-        Path | None, typer.Option(help="Super-resolved picture to write (PNG or TIFF).")
+        Path | None,
+        typer.Option(
+            help="Picture to write: a PNG shows the sum of the frames beside the emitters, with a "
+            "scale; a TIFF is the picture of the emitters alone."
+        ),
     ] = None,
     sampled: Annotated[
         bool,
@@ -149,7 +153,7 @@ def localize(
     seconds = time.perf_counter() - begin
     write_positions(output, rows)
     if image is not None:
-        picture.save(image, picture.render(rows, frames.shape[1:], side), frames)
+        picture.save(image, picture.render(rows, frames.shape[1:], side), frames, side)
     parts.remove()
     late = np.unique(rows[rows[:, -1] * gain > settings.threshold / 2, 1])
     if len(late):

@@ -12,6 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from geosoftmax_experiments.cli import app
+from geosoftmax_experiments.superres import picture
 from geosoftmax_experiments.superres.commands import _speed
 from geosoftmax_experiments.superres.emitters import Settings
 from geosoftmax_experiments.superres.localisation import choose_settings, find_emitters
@@ -156,6 +157,26 @@ def test_pictures(stack):
     refused = call("localize", stack / "stack.tif", *options, stack / "image.gif")
     assert refused.exit_code == 1
     assert "is no picture" in refused.output.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("pixel", "length", "label"), [(100.0, 500.0, "500 nm"), (160.0, 1000.0, "1 µm")]
+)
+def test_pictures_have_a_scale(pixel, length, label):
+    total, image = np.ones((20, 30)), np.ones((160, 240))
+    for axes in picture.draw(image, total, pixel).axes:
+        (bar,), (text,), (shown,) = axes.lines, axes.texts, axes.images
+        assert np.ptp(bar.get_xdata()) == pytest.approx(length)
+        assert text.get_text() == label
+        # Of both pictures, the one with finer pixels too, sides are in nm.
+        assert shown.get_extent() == [0, 30 * pixel, 20 * pixel, 0]
+    assert [picture.round_length(most) for most in (0.7, 1.0, 4.9, 50.0, 99.0)] == [
+        0.5,
+        1,
+        2,
+        50,
+        50,
+    ]
 
 
 @pytest.mark.parametrize("method", ["maxima", "plain"])
