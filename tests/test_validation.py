@@ -8,6 +8,7 @@ import torch
 
 import geosoftmax as gs
 from geosoftmax import DenseCost, GridCost, LineCost, TreeCost, ZeroOneCost
+from geosoftmax.nn import GeometricLogisticLoss
 
 LINE = LineCost(3)
 GRID = GridCost((2, 3))
@@ -51,6 +52,20 @@ def with_value(value, everywhere=False):
         ),
         (torch.zeros(3, dtype=torch.complex64), LINE, TypeError, ["floating-point", "complex64"]),
         (torch.zeros(2, 5), LINE, ValueError, ["(3,)", "LineCost(3", "(2, 5)", "5 classes"]),
+        (
+            torch.zeros(2, 3, 7),
+            LINE,
+            ValueError,
+            ["(3,)", "(2, 3, 7)", "last dimension", ".movedim(1, -1)", "the cost with 7 classes"],
+        ),
+        (torch.zeros(3, 3, 7), LINE, ValueError, ["(3, 3, 7)", ".movedim(1, -1)"]),
+        (torch.zeros(3, 7), LINE, ValueError, ["(3, 7)", ".movedim(0, -1)", "7 classes"]),
+        (
+            torch.zeros(4, 2, 3, 7),
+            GRID,
+            ValueError,
+            ["(2, 3)", "last 2 dimensions", ".movedim((1, 2), (-2, -1))", "shape (3, 7)"],
+        ),
         (torch.zeros(()), LINE, ValueError, ["(3,)", "LineCost(3", "()"]),
         (torch.zeros(4, 6), GRID, ValueError, ["(2, 3)", "(4, 6)", "unflatten(-1, (2, 3))"]),
         (torch.zeros(3, 2), GRID, ValueError, ["(2, 3)", "(3, 2)", "shape (3, 2)"]),
@@ -63,6 +78,10 @@ def with_value(value, everywhere=False):
         "int",
         "complex",
         "classes",
+        "classes-in-dimension-1",
+        "classes-in-dimension-1-batch-of-as-many",
+        "classes-first",
+        "channels-last",
         "scalar",
         "flat",
         "sides",
@@ -111,6 +130,14 @@ def test_logits_must_be_finite(value):
     ):
         with pytest.raises(ValueError, match=says("logits", "finite", "geometric_softmax")):
             call(with_value(value))
+
+
+def test_the_layout_of_torch_is_put_right_as_the_message_says():
+    scores, target = torch.zeros(2, 5, 7), INDEX[:, None].expand(2, 7)
+    loss = GeometricLogisticLoss(LineCost(5))
+    with pytest.raises(ValueError, match=re.escape("use scores.movedim(1, -1), or build")):
+        loss(scores, target)
+    assert loss(scores.movedim(1, -1), target).isfinite()
 
 
 # ------------------------------------------------------------------ distributions

@@ -73,7 +73,7 @@ def check_signal(name: str, signal: Any, cost: Cost) -> None:
     if signal.dim() < n or tuple(signal.shape[signal.dim() - n :]) != cost.shape:
         raise ValueError(
             f"{name} must end with shape {cost.shape} to match {cost!r}; "
-            f"got {tuple(signal.shape)}. {_shape_hint(signal, cost)}"
+            f"got {tuple(signal.shape)}. {_shape_hint(name, signal, cost)}"
         )
     batch = tuple(signal.shape[: signal.dim() - n])
     if cost.batch_shape and batch[len(batch) - len(cost.batch_shape) :] != cost.batch_shape:
@@ -89,15 +89,31 @@ def check_signal(name: str, signal: Any, cost: Cost) -> None:
         )
 
 
-def _shape_hint(signal: Tensor, cost: Cost) -> str:
+def _shape_hint(name: str, signal: Tensor, cost: Cost) -> str:
     n = len(cost.shape)
-    if n == 1 and signal.dim() >= 1:
-        return f"Build the cost with {signal.shape[-1]} classes."
     if n > 1 and signal.dim() >= 1 and signal.shape[-1] == math.prod(cost.shape):
         return f"Signals are not flattened: reshape with .unflatten(-1, {cost.shape})."
-    if n > 1 and signal.dim() >= n:
-        return f"Build the cost with shape {tuple(signal.shape[signal.dim() - n :])}."
-    return f"The last {n} dimension(s) hold one sample."
+    if signal.dim() < n:
+        return f"The last {n} dimension(s) hold one sample."
+    shape = tuple(signal.shape[signal.dim() - n :])
+    other = f"the cost with {f'{shape[0]} classes' if n == 1 else f'shape {shape}'}"
+    first = _misplaced(signal, cost)
+    if first is None:
+        return f"Build {other}."
+    if n == 1:
+        what, move = "Classes are the last dimension", f"{first}, -1"
+    else:
+        places = tuple(range(first, first + n))
+        what, move = f"Sides are the last {n} dimensions", f"{places}, {tuple(range(-n, 0))}"
+    return f"{what}: use {name}.movedim({move}), or build {other}."
+
+
+def _misplaced(signal: Tensor, cost: Cost) -> int | None:
+    """Return the dimension where the cost's shape begins too early; 1 first, as torch's losses."""
+    n = len(cost.shape)
+    starts = sorted(range(signal.dim() - n), key=lambda start: (start != 1, start))
+    fitting = (k for k in starts if tuple(signal.shape[k : k + n]) == cost.shape)
+    return next(fitting, None)
 
 
 def check_peaks(peak: Tensor) -> None:

@@ -70,14 +70,14 @@ def _draw_lines(stored: Stored, count: int, below: float, title: str, console: C
         return axis
 
     first = show(stored.drawings, left, 0)
-    first.set_title("test drawings, and reconstructions", fontsize=SMALL + 1)
+    first.set_title("test drawings, and reconstructions (seed 0)", fontsize=SMALL + 1)
     _name(first, "drawing")
     for k, loss in enumerate(track(stored.weights, title, console=console), start=1):
         name = textwrap.fill(LAYERS[loss].label, 16)
         _name(show(stored.reconstructions[loss], left, k), f"{name}\n{stored.rate(loss):.0f} nats")
         axis = show(stored.samples[loss], right, k)
         if k == 1:
-            axis.set_title("samples from the prior", fontsize=SMALL + 1)
+            axis.set_title("samples from the prior (seed 0)", fontsize=SMALL + 1)
     middle = (below + FOOT / 2) / height
     figure.text(0.5, middle, _rates(stored), fontsize=SMALL, ha="center", va="center")
     return figure

@@ -44,8 +44,9 @@ def draw_fields(console: Console) -> Figure:
         for axis in line:
             bare(axis)
         line[0].set_ylabel(name, fontsize=SMALL + 1)
+        line[1].set_xlabel("cost ‖x − y‖² / 8,\nx and y in pixels", fontsize=SMALL)
         line[2].set_xlabel(
-            f"total variation {difference:.0e}\ncertified gap {float(solution.gap):.0e}",
+            f"total variation to α {difference:.0e}\ncertified gap {float(solution.gap):.0e}",
             fontsize=SMALL,
         )
     titles = ("measure α", "distance field ∇Ω(α)", "its geometric softmax", "its softmax")

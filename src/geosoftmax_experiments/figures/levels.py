@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from rich.console import Console
 from rich.progress import track
 from torch import Tensor
@@ -37,7 +39,7 @@ DIRECTIONS = torch.tensor(
 
 def draw_levels(console: Console) -> Figure:
     """Draw the binary case above, the level sets for two and for three classes below."""
-    figure, axes = plt.subplots(2, 3, figsize=(WIDTH, 5.0), layout="constrained")
+    figure, axes = plt.subplots(2, 3, figsize=(WIDTH, 5.7), layout="constrained")
     panels = [
         lambda: _draw_binary(axes[0]),
         lambda: _draw_plane_of_two(axes[1, 0], 2.0),
@@ -46,7 +48,23 @@ def draw_levels(console: Console) -> Figure:
     ]
     for panel in track(panels, "Figure 2: levels", console=console):
         panel()
+    _explain(figure)
     return figure
+
+
+def _explain(figure: Figure) -> None:
+    """Say below what the lines, areas and arrows of the level sets are."""
+    handles = [
+        Line2D([], [], color=BLUE, lw=1.5, label="g-LSE = 0"),
+        Line2D([], [], color="0.6", lw=0.8, label="other levels of g-LSE"),
+        Line2D([], [], color="black", lw=1, ls=":", label="LSE = 0"),
+        Line2D([], [], color=GREEN, lw=3.2, label="F: the potentials ∇Ω(α) of all α"),
+        Patch(color=GREEN, alpha=0.2, lw=0, label="F + ℝ1: F, and any constant added"),
+        Line2D([], [], color=ORANGE, marker=">", ms=5, label="extrapolation f → fᴱ, onto F + ℝ1"),
+    ]
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=2, fontsize=SMALL, frameon=False
+    )
 
 
 # ------------------------------------------------------------------ two classes
@@ -106,8 +124,6 @@ def _draw_plane_of_two(axis: Axes, c: float) -> None:
     axis.text(
         -1.88, -1.88, "F + ℝ1", color=GREEN, fontsize=SMALL, rotation=45, ha="center", va="center"
     )
-    axis.text(-4.5, 0.12, "g-LSE = 0", color=BLUE, fontsize=SMALL)
-    axis.text(-4.5, -0.45, "LSE = 0", color="black", fontsize=SMALL)
     plain(axis, f"level sets, two classes, c = {c:g}", "f₁", "f₂")
     axis.set_xlim(low, high)
     axis.set_ylim(low, high)

@@ -25,7 +25,11 @@ def localize(
     pixel: Annotated[str, typer.Option(help="Side of a pixel, as in 100nm.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="CSV file of the positions.")],
     image: Annotated[
-        Path | None, typer.Option(help="Super-resolved picture to write (PNG or TIFF).")
+        Path | None,
+        typer.Option(
+            help="Picture to write: a PNG shows the sum of the frames beside the emitters, with a "
+            "scale; a TIFF is the picture of the emitters alone."
+        ),
     ] = None,
     sampled: Annotated[
         bool,
@@ -65,7 +69,11 @@ def localize(
     import torch
 
     from geosoftmax_experiments.superres import picture
-    from geosoftmax_experiments.superres.localisation import choose_settings, find_emitters
+    from geosoftmax_experiments.superres.localisation import (
+        choose_settings,
+        count_finished,
+        find_emitters,
+    )
     from geosoftmax_experiments.superres.parts import Parts
     from geosoftmax_experiments.superres.psf import Psf
     from geosoftmax_experiments.superres.rivals import METHODS
@@ -97,12 +105,16 @@ def localize(
     frames, saturated = read_stack(stack)
     if base >= float(frames.max()):
         raise UserError(
-            f"--base is {base:g}, but every pixel is below: the brightest has "
+            f"--base is {base:g}, but no pixel is above it: the brightest has "
             f"{float(frames.max()):g} counts.",
             "Give what a pixel counts without light.",
         )
     if saturated:
-        console.print(f"{saturated} frames hold saturated pixels: emitters there seem weaker.")
+        console.print(
+            f"{_count(saturated, 'frame')} {'holds' if saturated == 1 else 'hold'} saturated "
+            "pixels: emitters there seem weaker.",
+            soft_wrap=True,
+        )
     if alike and method != "sliding":
         raise UserError(f"--method {method} does not use --alike.", "Leave it out.")
     settings = choose_settings(
@@ -122,6 +134,7 @@ def localize(
     parts = Parts(output, stack, {**choices, **dataclasses.asdict(settings)})
     if parts.forgot:
         console.print("Frames that were finished with other settings are done again.")
+    already = count_finished(frames, device, parts)
     begin = time.perf_counter()
     try:
         with progress_bar(console) as progress:
@@ -137,20 +150,20 @@ def localize(
         typer.echo(f"\nStopped: finished frames are kept in {parts.folder}.", err=True)
         typer.echo("Hint: the same command continues.", err=True)
         raise typer.Exit(130) from None
-    rate = len(frames) / (time.perf_counter() - begin)
+    seconds = time.perf_counter() - begin
     write_positions(output, rows)
     if image is not None:
-        picture.save(image, picture.render(rows, frames.shape[1:], side), frames)
+        picture.save(image, picture.render(rows, frames.shape[1:], side), frames, side)
     parts.remove()
     late = np.unique(rows[rows[:, -1] * gain > settings.threshold / 2, 1])
     if len(late):
         console.print(
-            f"{len(late)} frames may miss an emitter: more than half of the threshold is not "
-            "covered. The last column tells how much.",
+            f"{_count(len(late), 'frame')} may miss an emitter: more than half of the threshold is "
+            "not covered. The last column tells how much.",
             soft_wrap=True,
         )
     console.print(
-        f"{len(rows)} emitters in {len(frames)} frames, {rate:.2f} frames a second; "
+        f"{_count(len(rows), 'emitter')} in {_speed(len(frames), already, seconds)}; "
         f"threshold {settings.threshold:.0f} counts. Saved to {output}",
         soft_wrap=True,
     )
@@ -180,6 +193,18 @@ def localize_eval(
         f"precision {result.precision:.3f}  RMSE {result.rmse:.1f} nm  "
         f"({result.matched} matched, {result.spurious} spurious, {result.missed} missed)"
     )
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def _speed(frames: int, already: int, seconds: float) -> str:
+    """Tell how many frames there are, and how fast those went that were not done already."""
+    if already == frames:
+        return f"{_count(frames, 'frame')}, all done already"
+    before = f" ({already} done already)" if already else ""
+    return f"{_count(frames, 'frame')}{before}, {(frames - already) / seconds:.2f} frames a second"
 
 
 def _number(name: str, text: str, *, positive: bool = False) -> float | None:

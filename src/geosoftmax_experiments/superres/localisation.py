@@ -26,7 +26,7 @@ from geosoftmax_experiments.superres.psf import Psf
 from geosoftmax_experiments.superres.rivals import METHODS
 from geosoftmax_experiments.superres.windows import Windows
 
-__all__ = ["choose_settings", "find_emitters"]
+__all__ = ["choose_settings", "count_finished", "find_emitters"]
 
 #: Pixels of frames that move together: what fits the cache of a core, or fills a GPU.
 PIXELS = {"cpu": 8 * 64**2, "cuda": 512 * 64**2}
@@ -96,7 +96,7 @@ def find_emitters(
     starts; by default a low percentile of the frame. `parts` keeps finished batches: those it holds
     are not done again.
     """
-    together = max(1, PIXELS[device] // frames[0].size)
+    together = _together(frames, device)
 
     def work(start: int) -> np.ndarray:
         rows = parts.get(start) if parts else None
@@ -123,6 +123,18 @@ def find_emitters(
     table = table[np.lexsort((table[:, 2], table[:, 3], table[:, 1]))]
     table[:, 0] = np.arange(1, len(table) + 1)
     return table
+
+
+def count_finished(frames: np.ndarray, device: str, parts: Parts) -> int:
+    """Return how many frames `find_emitters` will take from `parts`."""
+    together = _together(frames, device)
+    starts = range(0, len(frames), together)
+    return sum(min(together, len(frames) - start) for start in starts if start in parts)
+
+
+def _together(frames: np.ndarray, device: str) -> int:
+    """Return how many frames are a batch."""
+    return max(1, PIXELS[device] // frames[0].size)
 
 
 def _rows(

@@ -32,10 +32,13 @@ class Parts:
             write_text(note, text)
         remove_partial(self.folder)
 
+    def __contains__(self, start: int) -> bool:
+        """Tell whether the batch that starts with a frame was finished."""
+        return self._path(start).exists()
+
     def get(self, start: int) -> np.ndarray | None:
         """Return the rows of the batch that starts with a frame, if it was finished."""
-        path = self._path(start)
-        return np.load(path) if path.exists() else None
+        return np.load(self._path(start)) if start in self else None
 
     def put(self, start: int, rows: np.ndarray) -> None:
         """Keep the rows of a batch."""

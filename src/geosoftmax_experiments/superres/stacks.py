@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import logging
 import re
 import struct
@@ -92,8 +91,15 @@ def _read_tiff(path: Path) -> tuple[np.ndarray, bool]:
     ) as error:
         raise UserError(
             f"{path} could not be read as a TIFF stack: {error}.",
-            "Save it as an uncompressed TIFF again; it may be cut off, or another format.",
+            "Save it as an uncompressed TIFF again; it may be cut off, or compressed."
+            if _begins_as_tiff(path)
+            else "It is another format: save it as an uncompressed TIFF.",
         ) from None
+
+
+def _begins_as_tiff(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) in (b"II", b"MM")  # the order of bytes
 
 
 @contextlib.contextmanager
@@ -125,17 +131,18 @@ def _read_array(path: Path) -> np.ndarray:
 
 
 def write_positions(path: Path, rows: np.ndarray) -> None:
-    """Write rows in ThunderSTORM's columns, whole or not at all."""
+    """Write rows in ThunderSTORM's columns, whose names it quotes, whole or not at all."""
     import pandas as pd
 
     table = pd.DataFrame(rows, columns=list(COLUMNS))
     table = table.astype({"id": int, "frame": int})
-    write(
-        path,
-        lambda partial: table.to_csv(
-            partial, index=False, float_format="%.5f", quoting=csv.QUOTE_NONNUMERIC
-        ),
-    )
+
+    def save(partial: Path) -> None:
+        with partial.open("w", encoding="utf8", newline="") as file:
+            file.write(",".join(f'"{name}"' for name in COLUMNS) + "\n")
+            table.to_csv(file, index=False, header=False, float_format="%.5f", lineterminator="\n")
+
+    write(path, save)
 
 
 def read_positions(path: Path) -> np.ndarray:

@@ -62,6 +62,14 @@ def test_every_layer_has_a_line_with_its_rate(name):
 
 
 @pytest.mark.parametrize("name", SETS)
+def test_titles_say_whose_rates_the_lines_have(name):
+    """The legend of the curves has means over seeds, which differ."""
+    titles = [axis.get_title() for axis in FIGURES[name](QUIET).axes if axis.get_title()]
+    assert len(titles) == 2
+    assert all(title.endswith("(seed 0)") for title in titles)
+
+
+@pytest.mark.parametrize("name", SETS)
 def test_pictures_and_results_are_of_the_same_runs(name):
     """What the keys of the pictures say of the rates is what the results say."""
     with np.load(STORED / name / "pictures.npz") as arrays:

@@ -1,5 +1,6 @@
 """The figures of the paper show what its text says they show."""
 
+import matplotlib.pyplot as plt
 import pytest
 import torch
 from rich.console import Console
@@ -79,6 +80,28 @@ def test_figure_1_link_inverts_the_field(name):
     field = sinkhorn_potential(alpha, COST)
     assert (geometric_softmax(field, COST) - alpha).abs().sum() < 1e-6
     assert field[alpha > 0].min() > field[0, -1]  # far away the field is low: a distance
+
+
+def test_figure_1_names_the_cost():
+    away = COST.matrix()[0].reshape(COST.shape)
+    assert float(away[3, 4]) == pytest.approx(25 / 8)  # pixels that are 5 apart
+    figure = FIGURES["fields"](QUIET)
+    below = [axis.get_xlabel() for axis in figure.axes]
+    plt.close(figure)
+    assert sum("cost ‖x − y‖² / 8" in text for text in below) == len(MEASURES)
+    assert sum("total variation to α" in text for text in below) == len(MEASURES)
+
+
+def test_figure_2_explains_its_signs_outside_the_panels():
+    figure = FIGURES["levels"](QUIET)
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    words = " ".join(text.get_text() for text in legend.get_texts())
+    for sign in ("g-LSE = 0", "LSE = 0", "F: the potentials", "extrapolation f → fᴱ"):
+        assert sign in words
+    box = legend.get_window_extent()
+    assert not any(box.overlaps(axis.get_tightbbox()) for axis in figure.axes)
+    plt.close(figure)
 
 
 @pytest.mark.parametrize("cost", [LineCost(3) * 2, ZeroOneCost(3) * 2])

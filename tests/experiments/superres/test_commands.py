@@ -1,6 +1,8 @@
 """`geosoftmax localize` and `localize-eval`: files in, files out, errors in a line."""
 
+import csv
 import dataclasses
+import re
 
 import numpy as np
 import pandas as pd
@@ -10,6 +12,8 @@ import torch
 from typer.testing import CliRunner
 
 from geosoftmax_experiments.cli import app
+from geosoftmax_experiments.superres import picture
+from geosoftmax_experiments.superres.commands import _speed
 from geosoftmax_experiments.superres.emitters import Settings
 from geosoftmax_experiments.superres.localisation import choose_settings, find_emitters
 from geosoftmax_experiments.superres.matching import compare, within
@@ -54,12 +58,19 @@ def test_from_stack_to_score(stack):
     assert table["id"].tolist() == list(range(1, 19))
     assert table["intensity [photon]"].between(2500, 5500).all()
     assert table["uncovered [photon]"].between(0, 250).all()
-    assert out.read_text().startswith('"id","frame","x [nm]"')
+    header, first, *_ = out.read_text().splitlines()
+    assert header == ",".join(f'"{name}"' for name in COLUMNS)
+    assert re.fullmatch(r"1,1(,\d+\.\d{5}){7}", first)  # numbers, without quotes
     scored = call("localize-eval", out, stack / "truth.csv", "--tolerance", "0.05um")
     assert scored.exit_code == 0, scored.output
     assert "Jaccard 1.000" in scored.output
     some = call("localize-eval", out, stack / "truth.csv", "--frames", "2-3")
     assert "12 matched" in some.output
+    # Tables whose numbers are quoted are read alike.
+    table.astype(str).to_csv(stack / "quoted.csv", index=False, quoting=csv.QUOTE_ALL)
+    assert '\n"1","1","' in (stack / "quoted.csv").read_text()
+    quoted = call("localize-eval", stack / "quoted.csv", stack / "truth.csv", "--frames", "2-3")
+    assert quoted.output == some.output
 
 
 def test_a_stopped_run_is_continued(tmp_path, threads):
@@ -87,7 +98,9 @@ def test_a_stopped_run_is_continued(tmp_path, threads):
     (kept,) = parts.folder.glob("*.npy")
     rows = np.load(kept)
     assert set(rows[:, 1]) == set(range(1, 57))
-    assert call(*command).exit_code == 0
+    continued = call(*command)
+    assert continued.exit_code == 0
+    assert "in 60 frames (56 done already), " in continued.output
     assert out.read_text() == whole  # what was kept, and the four frames that were missing
     assert not parts.folder.exists()
 
@@ -102,6 +115,13 @@ def test_a_stopped_run_is_continued(tmp_path, threads):
         assert (float(pd.read_csv(out)["x [nm]"].max()) > 5000) is shifted
 
 
+def test_only_frames_of_this_run_count_for_its_speed():
+    assert _speed(361, 0, 10.0) == "361 frames, 36.10 frames a second"
+    assert _speed(361, 300, 10.0) == "361 frames (300 done already), 6.10 frames a second"
+    assert _speed(361, 361, 0.1) == "361 frames, all done already"
+    assert _speed(1, 0, 0.5) == "1 frame, 2.00 frames a second"
+
+
 def test_nothing_is_lost_or_praised_by_mistake(stack):
     path, out = stack / "stack.tif", stack / "positions.csv"
     before = path.read_bytes()
@@ -109,7 +129,10 @@ def test_nothing_is_lost_or_praised_by_mistake(stack):
     assert refused.exit_code == 1
     assert "would replace the stack" in refused.output
     assert path.read_bytes() == before
-    assert "every pixel is below" in call("localize", path, *UNITS, "--base", 1e4, "-o", out).output
+    assert "no pixel is above it" in call("localize", path, *UNITS, "--base", 1e4, "-o", out).output
+    save(stack / "even.tif", np.full((1, 24, 24), 100, np.uint8))
+    even = call("localize", stack / "even.tif", *UNITS, "--base", 100, "-o", out).output
+    assert "no pixel is above it: the brightest has 100 counts" in even.replace("\n", " ")
     assert "positive number" in call("localize", path, *UNITS, "--threshold", -5, "-o", out).output
     assert call("localize", path, *UNITS, "-o", out).exit_code == 0
     nothing = call("localize-eval", out, stack / "truth.csv", "--frames", "100-200")
@@ -134,6 +157,26 @@ def test_pictures(stack):
     refused = call("localize", stack / "stack.tif", *options, stack / "image.gif")
     assert refused.exit_code == 1
     assert "is no picture" in refused.output.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("pixel", "length", "label"), [(100.0, 500.0, "500 nm"), (160.0, 1000.0, "1 µm")]
+)
+def test_pictures_have_a_scale(pixel, length, label):
+    total, image = np.ones((20, 30)), np.ones((160, 240))
+    for axes in picture.draw(image, total, pixel).axes:
+        (bar,), (text,), (shown,) = axes.lines, axes.texts, axes.images
+        assert np.ptp(bar.get_xdata()) == pytest.approx(length)
+        assert text.get_text() == label
+        # Of both pictures, the one with finer pixels too, sides are in nm.
+        assert shown.get_extent() == [0, 30 * pixel, 20 * pixel, 0]
+    assert [picture.round_length(most) for most in (0.7, 1.0, 4.9, 50.0, 99.0)] == [
+        0.5,
+        1,
+        2,
+        50,
+        50,
+    ]
 
 
 @pytest.mark.parametrize("method", ["maxima", "plain"])
@@ -206,10 +249,13 @@ def test_bad_stacks(tmp_path, caplog):
 
     refused(None, "There is no file", "missing.tif")
     refused(b"not a picture at all", "could not be read as a TIFF")
+    png = b"\x89PNG\r\n\x1a\n" + bytes(100)
+    refused(png, "It is another format: save it as an uncompressed TIFF.", "picture.png")
     save(tmp_path / "whole.tif", np.zeros((4, 32, 32), np.uint16))
     whole = (tmp_path / "whole.tif").read_bytes()
     for length in (4, 200, 3000):
         refused(whole[:length], "could not be read as a TIFF")
+        refused(whole[:length], "Save it as an uncompressed TIFF again")
     with tifffile.TiffWriter(tmp_path / "pages.tif") as file:
         for _ in range(4):
             file.write(np.zeros((32, 32), np.uint16), contiguous=False, metadata=None)
@@ -231,7 +277,7 @@ def test_saturated_and_empty_stacks(tmp_path):
     save(tmp_path / "stack.tif", frames)
     result = call("localize", tmp_path / "stack.tif", *UNITS, "-o", tmp_path / "out.csv")
     assert result.exit_code == 0, result.output
-    assert "1 frames hold saturated pixels" in result.output
+    assert "1 frame holds saturated pixels" in result.output
     assert set(pd.read_csv(tmp_path / "out.csv")["frame"]) == {2}
     save(tmp_path / "dark.tif", frames[:1])
     result = call("localize", tmp_path / "dark.tif", *UNITS, "-o", tmp_path / "dark.csv")
