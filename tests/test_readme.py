@@ -20,12 +20,3 @@ PRINTED = ["converged=8/8", "accuracy 0.9", "gap "]
 def test_example_runs(block, printed, capsys):
     exec(compile(block, "README.md", "exec"), {})
     assert printed in capsys.readouterr().out
-
-
-def test_links_lead_somewhere():
-    missing = [
-        link
-        for link in re.findall(r"\]\(([^)#]+)\)", README.read_text(encoding="utf8"))
-        if not link.startswith("http") and not (README.parent / link).exists()
-    ]
-    assert missing == []

@@ -1,18 +1,22 @@
-"""What the site takes from the code each time it is built: figures, and tables of benchmarks."""
+"""What the site makes each time it is built: tables of benchmarks, and links to what is made."""
 
 import json
 import re
 from pathlib import Path
 
-from rich.console import Console
 from sphinx.application import Sphinx
 
 from benchmarks.report import markdown, summary
-from geosoftmax_experiments.figures import run
 
 RESULTS = Path("benchmarks/results")
-#: Those that need no data and no training.
-FIGURES = ("fields", "levels", "cats", "mnist", "drawings")
+#: Pages name files where they lie in the repository, so that links work there, too; here they lead
+#: to what is made of these files for the site.
+LINKS = {
+    r"\.\./benchmarks/results/README\.md": "generated/benchmarks.md",
+    r"\.\./benchmarks/results/(\w+\.md)": r"generated/\1",
+    r"\.\./examples/README\.rst": "gallery/index.rst",
+    r"\.\./examples/(plot_\w+)\.py": r"gallery/\1.rst",
+}
 
 
 def generate(app: Sphinx) -> None:
@@ -20,7 +24,6 @@ def generate(app: Sphinx) -> None:
     folder = Path(app.srcdir) / "generated"
     root = Path(app.srcdir).parent
     folder.mkdir(exist_ok=True)
-    run(FIGURES, folder, Console(quiet=True))
     results = sorted((root / RESULTS).glob("*.json"))
     for path in results:
         write(folder / f"{path.stem}.md", markdown(json.loads(path.read_text(encoding="utf8"))))
@@ -49,8 +52,9 @@ def escape_stars(
 
 
 def link_to_generated(app: Sphinx, name: str, source: list) -> None:
-    """Pages name the results where they lie in the repository; here they lie on the site."""
-    source[0] = re.sub(r"\]\(\.\./benchmarks/results/(\w+\.md)\)", r"](generated/\1)", source[0])
+    """Lead links of a page to the site."""
+    for file, page in LINKS.items():
+        source[0] = re.sub(rf"\]\({file}(?=[)#])", f"]({page}", source[0])
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
