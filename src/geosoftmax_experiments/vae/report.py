@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.table import Table
+from rich.table import Column, Table
 
 from geosoftmax_experiments import files
 from geosoftmax_experiments.data.drawings import Drawings
@@ -126,7 +126,7 @@ def console_table(comparison: Comparison) -> Table:
     """Return the table of the last epoch."""
     means = _means(comparison.rows())
     title = f"{comparison.common.data}, {comparison.common.on}, epoch {comparison.common.epochs}"
-    result = Table("loss", "weight", title=title)
+    result = Table(Column("loss", no_wrap=True), "weight", title=title)
     for name in ("hausdorff", "hausdorff_reverse", "latent_kl", "support"):
         result.add_column(MEASURES[name], justify="right")
     for (loss, weight), row in means.iterrows():

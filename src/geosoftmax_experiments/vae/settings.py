@@ -46,7 +46,7 @@ PRESETS = {
         scale=2.0,
         learning_rate=3e-3,
         gain=1.0,
-        weights=(0.03, 0.1, 0.3, 1.0),
+        weights=(0.03, 0.1, 0.17, 0.3, 1.0),
     ),
     "cats": Preset(400, 512),
     "mnist": Preset(

@@ -175,7 +175,7 @@ def test_what_is_usual_depends_on_the_architecture():
     assert (small.learning_rate, small.gain, small.latent) == (1e-3, 3.0, 100)
     assert (large.learning_rate, large.gain, large.latent) == (3e-4, 1.0, 256)
     assert usual_weights(small)[0] < 1 < usual_weights(large)[0]
-    assert len(usual_weights(settings(load_drawings("digits")))) == 4  # those of the set
+    assert len(usual_weights(settings(load_drawings("digits")))) == 5  # those of the set
 
 
 def test_seeds_decide(digits, tmp_path):
