@@ -125,10 +125,11 @@ def console_verdicts(comparison: Comparison) -> str:
 def console_table(comparison: Comparison) -> Table:
     """Return the table of the last epoch."""
     means = _means(comparison.rows())
-    title = f"{comparison.common.data}, {comparison.common.on}, epoch {comparison.common.epochs}"
+    common = comparison.common
+    title = f"{common.data}, {common.on}, epoch {common.epochs}; D: Hausdorff divergence"
     result = Table(Column("loss", no_wrap=True), "weight", title=title)
     for name in ("hausdorff", "hausdorff_reverse", "latent_kl", "support"):
-        result.add_column(MEASURES[name], justify="right")
+        result.add_column(DIRECTION.get(name, MEASURES[name]), justify="right")
     for (loss, weight), row in means.iterrows():
         result.add_row(
             LAYERS[loss].label,
