@@ -180,6 +180,7 @@ def test_phone(browser, address):
         page.goto(address)
         page.wait_for_selector("#bracket")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
-        box = page.locator("#sheet canvas").bounding_box()
-        assert box["width"] <= 390
-        changes(page, "#fields", lambda: page.touchscreen.tap(box["x"] + 20, box["y"] + 20))
+        sheet = page.locator("#sheet canvas")
+        assert sheet.bounding_box()["width"] <= 390
+        # A tap of the sheet waits until it has stopped to move, as people do.
+        changes(page, "#fields", lambda: sheet.tap(position={"x": 20, "y": 20}))
