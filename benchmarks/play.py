@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.chromium import CHROMIUM, launch
 from benchmarks.harness import Bench
 from benchmarks.report import Report, Section, Target
 from geosoftmax_experiments.play import fields, ordinal, simplex
@@ -93,8 +94,6 @@ def _in_the_browser(bench: Bench) -> list[dict[str, Any]]:
         return []
     from playwright.sync_api import sync_playwright
 
-    from tests.browser import CHROMIUM, FLAGS
-
     if CHROMIUM is None:
         bench.missing.add("chromium")
         return []
@@ -104,7 +103,7 @@ def _in_the_browser(bench: Bench) -> list[dict[str, Any]]:
     blocks, address = open_page(port)
     try:
         with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+            browser = launch(playwright)
             page = browser.new_page(viewport={"width": 1100, "height": 1000})
             page.goto(address)
             page.wait_for_selector("#bracket")

@@ -1,21 +1,10 @@
 """Chromium, driven by Playwright, for the tests that look at pages as people do."""
 
 import contextlib
-import shutil
 
 import pytest
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+from benchmarks.chromium import CHROMIUM, launch
 
 
 @contextlib.contextmanager
@@ -27,7 +16,7 @@ def open_browser():
         "playwright.sync_api", reason="Playwright is not installed: pip install .[browser]"
     )
     with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = launch(playwright)
         yield browser
         browser.close()
 

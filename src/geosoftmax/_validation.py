@@ -138,22 +138,10 @@ def check_peaks(peak: Tensor) -> None:
     )
 
 
-def check_finite_logits(logits: Tensor) -> None:
+def check_finite(name: str, signal: Tensor, remedy: str) -> None:
     """Refuse NaN and infinities where a signal has no notion of a mask."""
-    if is_readable(logits) and not bool(torch.isfinite(logits).all()):
-        raise ValueError(
-            "logits must be finite; got NaN or infinite values. The potential layer has no masks: "
-            "every output has positive probability. Use geometric_softmax with -inf scores instead."
-        )
-
-
-def check_smoothable(scores: Tensor) -> None:
-    """Refuse NaN and infinities, which would spread."""
-    if is_readable(scores) and not bool(torch.isfinite(scores).all()):
-        raise ValueError(
-            "scores must be finite; got NaN or infinite values, which smoothing would spread. "
-            "Smooth first, then mask outputs with -inf."
-        )
+    if is_readable(signal) and not bool(torch.isfinite(signal).all()):
+        raise ValueError(f"{name} must be finite; got NaN or infinite values. {remedy}")
 
 
 def check_distribution_values(name: str, alpha: Tensor, cost: Cost, tolerance: float) -> None:

@@ -19,13 +19,12 @@ from geosoftmax._targets import Target, read_target, reduce_loss
 from geosoftmax._validation import (
     SUM_TOLERANCE,
     check_distribution_values,
-    check_finite_logits,
+    check_finite,
     check_finite_where_positive,
     check_options,
     check_reduction,
     check_same_shape,
     check_signal,
-    check_smoothable,
     is_concrete,
     is_readable,
 )
@@ -322,6 +321,12 @@ def geometric_logistic_loss(
     return reduce_loss(loss, wanted, weight, cost, reduction).to(scores.dtype)
 
 
+_NO_MASKS = (
+    "The potential layer has no masks: every output has positive probability. "
+    "Use geometric_softmax with -inf scores instead."
+)
+
+
 @_full_precision
 def potential_softmax(logits: Tensor, cost: Cost) -> Tensor:
     r"""Solver-free sibling of the geometric softmax: :math:`v \, Kv / v^\top K v`, ``v = e^{g/2}``.
@@ -347,7 +352,7 @@ def potential_softmax(logits: Tensor, cost: Cost) -> Tensor:
     tensor([0.1546, 0.5584, 0.2870])
     """
     check_signal("logits", logits, cost)
-    check_finite_logits(logits)
+    check_finite("logits", logits, _NO_MASKS)
     v, _ = _autograd.half_exponential(_computed(logits), cost)
     weighted = v * cost.matvec(v)
     alpha = weighted / weighted.sum(_autograd.signal_dims(cost), keepdim=True)
@@ -383,7 +388,7 @@ def potential_logistic_loss(
     tensor(0.1184)
     """
     check_signal("logits", logits, cost)
-    check_finite_logits(logits)
+    check_finite("logits", logits, _NO_MASKS)
     check_reduction(reduction)
     wanted = read_target(target, logits, cost)
     g = _computed(logits)
@@ -433,7 +438,7 @@ def smooth_scores(scores: Tensor, cost: Cost) -> Tensor:
     tensor([0.0000, 0.9079, 0.0000, 0.0921])
     """
     check_signal("scores", scores, cost)
-    check_smoothable(scores)
+    check_finite("scores", scores, "They would spread: smooth first, then mask with -inf.")
     narrow: Cost = cost._once("narrow", lambda: cost * 2)
     return narrow.average(_computed(scores)).to(scores.dtype)
 

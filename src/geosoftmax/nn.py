@@ -35,7 +35,11 @@ __all__ = [
 
 
 class CostModule(nn.Module):
-    """A module with a cost. `cost` gives it on the module's device, scaled as learnt."""
+    """A module with a cost. `cost` gives it on the module's device, scaled as learnt.
+
+    What is derived from the buffers is made once, and again when they were written to; what is
+    written through ``.data``, behind the back of torch, is not noticed.
+    """
 
     cost_signature: Tensor
 

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.vae.kept import read_kept
 from geosoftmax_experiments.vae.layers import LAYERS
 
 __all__ = ["STORED", "Stored", "read_stored"]
@@ -85,18 +86,17 @@ def read_stored(name: str) -> Stored:
         weights = {loss: float(weight) for loss, weight in results["pictures_at_weight"].items()}
         names = {loss: LAYERS[loss].label for loss in weights}
     path = folder / "pictures.npz"
-    with _whole(path), path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        # Labels are "picture/layer", and a second line that says the rate.
-        lines = {key.split("\n")[0]: arrays[key].astype(np.float32) for key in arrays.files}
-        return Stored(
-            rows,
-            weights,
-            lines["reconstructions/drawing"],
-            *(
-                {loss: lines[f"{picture}/{names[loss]}"] for loss in weights}
-                for picture in ("reconstructions", "samples")
-            ),
+    with _whole(path):
+        # Labels are those of layers, and a second line that says the rate.
+        shown = {
+            picture: {label.split("\n")[0]: found.numpy() for label, found in lines.items()}
+            for picture, lines in read_kept(path).items()
+        }
+        reconstructions, samples = (
+            {loss: shown[picture][names[loss]] for loss in weights}
+            for picture in ("reconstructions", "samples")
         )
+        return Stored(rows, weights, shown["reconstructions"]["drawing"], reconstructions, samples)
 
 
 @contextlib.contextmanager

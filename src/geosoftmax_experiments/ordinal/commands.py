@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.errors import UserError, end_stopped
 
 if TYPE_CHECKING:  # the command line starts fast: commands import what they need
     from geosoftmax_experiments.data.ordinal import Fold
@@ -88,9 +88,7 @@ def compare_and_report(
     except KeyboardInterrupt:
         total = len(settings.units())
         done = total - len(store.missing())
-        typer.echo(f"\nStopped: {done} of {total} units are kept in {folder}.", err=True)
-        typer.echo("Hint: the same command continues.", err=True)
-        raise typer.Exit(130) from None
+        end_stopped(f"{done} of {total} units are kept in {folder}")
     rows = store.rows()
     page = write_report(folder, rows, settings)
     console.print(console_table(rows))

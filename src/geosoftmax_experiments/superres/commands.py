@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.errors import UserError, end_stopped
 from geosoftmax_experiments.progress import progress_bar
 
 __all__ = ["localize", "localize_eval"]
@@ -147,9 +147,7 @@ def localize(
                 advance=lambda done: progress.advance(task, done),
             )
     except KeyboardInterrupt:
-        typer.echo(f"\nStopped: finished frames are kept in {parts.folder}.", err=True)
-        typer.echo("Hint: the same command continues.", err=True)
-        raise typer.Exit(130) from None
+        end_stopped(f"finished frames are kept in {parts.folder}")
     seconds = time.perf_counter() - begin
     write_positions(output, rows)
     if image is not None:

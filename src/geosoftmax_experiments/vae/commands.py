@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.errors import UserError, end_stopped
 
 if TYPE_CHECKING:  # the command line starts fast: commands import what they need
     from geosoftmax_experiments.data.drawings import Drawings
@@ -119,9 +119,7 @@ def train(
     try:
         path = train_run(settings, drawings, output, machine)
     except KeyboardInterrupt:
-        typer.echo(f"\nStopped: the last checkpoint is kept in {output}.", err=True)
-        typer.echo("Hint: the same command continues.", err=True)
-        raise typer.Exit(130) from None
+        end_stopped(f"the last checkpoint is kept in {output}")
     row = read_metrics(path)[-1]
     console.print(
         f"Epoch {row['epoch']}, {on}: Hausdorff {row['hausdorff']:.4f}, latent KL "
@@ -217,9 +215,7 @@ def compare(
     except KeyboardInterrupt:
         total = len(comparison.units())
         done = total - len(comparison.missing())
-        typer.echo(f"\nStopped: {done} of {total} runs are kept in {folder}.", err=True)
-        typer.echo("Hint: the same command continues.", err=True)
-        raise typer.Exit(130) from None
+        end_stopped(f"{done} of {total} runs are kept in {folder}")
     with console.status("Drawing"):
         page = write_report(comparison, drawings)
     console.print(console_table(comparison))

@@ -27,6 +27,9 @@ __all__ = ["LAYERS", "Layer"]
 
 #: The gap to which training solves. Smaller ones were found to train equally well.
 TRAINING_TOL = 1e-3
+#: The gap that drawings have at least. Networks that know nothing yet say nearly the same
+#: everywhere, which is hard to solve, and nothing to look at.
+LAST_TOL = 1e-5
 
 
 class Layer(Protocol):
@@ -79,10 +82,13 @@ class Geometric:
         return geometric_logistic_loss(scores, alpha, cost, reduction="none", tol=TRAINING_TOL)
 
     def link(self, scores: Tensor, cost: Cost) -> Tensor:
-        """``∇Ω*(f)``, with all digits; where some are not reached, nobody can see that."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            return geometric_softmax(scores, cost)
+        """``∇Ω*(f)`` with all digits, or to `LAST_TOL` where those are not reached."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", ConvergenceWarning)
+                return geometric_softmax(scores, cost)
+        except ConvergenceWarning:
+            return geometric_softmax(scores, cost, tol=LAST_TOL)
 
     def start(self, mean: Tensor, cost: Cost) -> Tensor:
         """``∇Ω(α)``."""

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import matplotlib.pyplot as plt
-import numpy as np
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from geosoftmax_experiments import files
 from geosoftmax_experiments.data.drawings import Drawings, as_distributions
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.pages import save
@@ -25,8 +22,7 @@ from geosoftmax_experiments.vae.settings import RunSettings, derive_seed, read_s
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 
-__all__ = ["check_picture", "draw_rows", "keep", "open_run", "read_kept", "reconstructions",
-           "samples", "save"]  # fmt: skip
+__all__ = ["check_picture", "draw_rows", "open_run", "reconstructions", "samples", "save"]
 
 
 @dataclass(frozen=True)
@@ -91,31 +87,6 @@ def draw_rows(rows: dict[str, Tensor], title: str = "") -> Figure:
     if title:
         figure.suptitle(title, fontsize=10)
     return figure
-
-
-def keep(shown: dict[str, dict[str, Tensor]], path: Path) -> None:
-    """Write the drawings of pictures, to draw them again: an array for ``picture/label``."""
-    arrays: dict[str, Any] = {
-        f"{name}/{label}": drawings.numpy().astype(np.float16)
-        for name, lines in shown.items()
-        for label, drawings in lines.items()
-    }
-
-    def write(partial: Path) -> None:
-        with partial.open("wb") as file:
-            np.savez_compressed(file, **arrays)
-
-    files.write(path, write)
-
-
-def read_kept(path: Path) -> dict[str, dict[str, Tensor]]:
-    """Read what `keep` wrote."""
-    shown: dict[str, dict[str, Tensor]] = {}
-    with np.load(path, allow_pickle=False) as kept:
-        for key in kept:
-            name, _, label = key.partition("/")
-            shown.setdefault(name, {})[label] = torch.from_numpy(kept[key].astype(np.float32))
-    return shown
 
 
 def check_picture(path: Path) -> None:

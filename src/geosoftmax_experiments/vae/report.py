@@ -32,6 +32,7 @@ from geosoftmax_experiments.vae.frontier import (
     matched_weights,
     verdicts,
 )
+from geosoftmax_experiments.vae.kept import keep, read_kept
 from geosoftmax_experiments.vae.layers import LAYERS
 from geosoftmax_experiments.vae.measures import MEASURES
 
@@ -61,7 +62,7 @@ def write_report(comparison: Comparison, drawings: Drawings) -> Path:
         "pictures_at_weight": matched,
         "rows": columns,
     }
-    pictures.keep(shown, comparison.folder / "pictures.npz")
+    keep(shown, comparison.folder / "pictures.npz")
     files.write_text(comparison.folder / "results.json", json.dumps(results))
     return _write_pages(comparison.folder, results, shown)
 
@@ -71,7 +72,7 @@ def rewrite_report(folder: Path, output: Path) -> Path:
     path = folder / "results.json"
     try:
         results = json.loads(path.read_text(encoding="utf8"))
-        shown = pictures.read_kept(folder / "pictures.npz")
+        shown = read_kept(folder / "pictures.npz")
         return _write_pages(output, results, shown)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UserError(

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from geosoftmax import GridCost, hausdorff_divergence
+from geosoftmax import (
+    ConvergenceWarning,
+    GridCost,
+    geometric_softmax,
+    hausdorff_divergence,
+    smooth_scores,
+)
 from geosoftmax_experiments.data.drawings import as_distributions, load_drawings
 from geosoftmax_experiments.vae.layers import LAYERS
 from geosoftmax_experiments.vae.measures import Means, measure
@@ -36,6 +42,17 @@ def test_layers_give_distributions_and_slopes(name, alpha):
         layer.loss(scores.detach() + h * step, alpha, COST).sum() for h in (1e-5, -1e-5)
     )
     torch.testing.assert_close((slope * step).sum(), (ahead - behind) / 2e-5, rtol=1e-3, atol=1e-3)
+
+
+def test_drawings_of_networks_that_know_nothing():
+    """Their scores are nearly the same everywhere: a gap of 1e-6 is not reached, 1e-5 is."""
+    cost = GridCost((64, 64), p=2) / 2
+    torch.manual_seed(0)
+    scores = smooth_scores(3e-3 * torch.randn(1, 64, 64), cost)
+    with pytest.warns(ConvergenceWarning):
+        geometric_softmax(scores, cost)
+    beta = LAYERS["geometric"].link(scores, cost)  # does not warn: that would fail here
+    torch.testing.assert_close(beta.sum((1, 2)), torch.ones(1))
 
 
 @pytest.mark.parametrize("name", LAYERS)
