@@ -38,11 +38,11 @@ from geosoftmax_experiments.vae.training import Machine, read_metrics, time_step
 __all__ = ["Comparison", "Unit", "default_jobs", "provenance", "run", "timed_steps"]
 
 PACKAGES = ("torch", "pytorch-lightning", "numpy")
-ROUNDS = 3
+ROUNDS = 5
 #: Runs that share a GPU: one alone leaves it idle between its small kernels.
 GPU_JOBS = 4
 #: Steps that are timed in each round: at most, and at least.
-TIMED = {"cuda": 200, "cpu": 30}
+TIMED = {"cuda": 150, "cpu": 20}
 FEWEST = 5
 
 
