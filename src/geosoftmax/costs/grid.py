@@ -102,7 +102,10 @@ class GridCost(ScaledCost):
         if len(self.shape) != 2 or max(self.shape) > DENSE_LIMIT:
             return super().average(u)
         down, across = self._once(f"averages_{u.dtype}", lambda: self._averages(u.dtype))
-        return down @ u @ across
+        planes = u if u.dim() == 3 else u.reshape(-1, *self.shape)
+        n = len(planes)  # as batches: `@` would fold them first, for longer than the product takes
+        means = torch.bmm(down.expand(n, -1, -1), planes).bmm(across.expand(n, -1, -1))
+        return means if u.dim() == 3 else means.reshape(u.shape)
 
     def _averages(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return the matrices that take means along the two axes, from the left and the right."""
