@@ -414,7 +414,7 @@ def smooth_scores(scores: Tensor, cost: Cost) -> Tensor:
 
     Networks then learn sooner and further. The geometric softmax undoes a kernel: its loss is steep
     in what is rough and flat in what is smooth, so that plain scores first become noise. Potentials
-    are smooth, hence nothing that matters is lost. For softmax it was found to make no difference.
+    are smooth, hence nothing that matters is lost. For softmax it was found to matter little.
 
     Parameters
     ----------

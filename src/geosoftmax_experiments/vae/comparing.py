@@ -38,11 +38,12 @@ from geosoftmax_experiments.vae.training import Machine, read_metrics, time_step
 __all__ = ["Comparison", "Unit", "default_jobs", "provenance", "run", "timed_steps"]
 
 PACKAGES = ("torch", "pytorch-lightning", "numpy")
-ROUNDS = 5
 #: Runs that share a GPU: one alone leaves it idle between its small kernels.
 GPU_JOBS = 4
-#: Steps that are timed in each round: at most, and at least.
-TIMED = {"cuda": 150, "cpu": 20}
+#: Rounds in which steps are timed, and the steps of each: at most, and at least. Hosts of GPUs,
+#: which bound small networks, are slow for a second or two at times: many short rounds.
+ROUNDS = {"cuda": 15, "cpu": 5}
+TIMED = {"cuda": 50, "cpu": 20}
 FEWEST = 5
 
 
@@ -175,9 +176,10 @@ def run(
     """Time the steps, then do the runs that are missing, several beside each other."""
     comparison.claim()
     if not (comparison.folder / "timing.json").exists():
-        seconds = _time(comparison, drawings, machine, console)
-        where = provenance()
-        text = json.dumps({"seconds_per_step": seconds, "on": where}, indent=1)
+        rounds = _time(comparison, drawings, machine, console)
+        seconds = {loss: statistics.median(found) for loss, found in rounds.items()}
+        words = {"seconds_per_step": seconds, "on": provenance(), "rounds": rounds}
+        text = json.dumps(words, indent=1)
         files.write_text(comparison.folder / "timing.json", text)
     missing = comparison.missing()
     total = len(comparison.units())
@@ -218,27 +220,27 @@ def provenance() -> dict[str, Any]:
     }
 
 
-def timed_steps(settings: RunSettings, drawings: Drawings, machine: Machine) -> int:
-    """Return how many steps a round times: all rounds together no more than a run has."""
-    cuda = torch.cuda.is_available() and machine.accelerator != "cpu"
+def timed_steps(settings: RunSettings, drawings: Drawings, machine: Machine) -> tuple[int, int]:
+    """Return the rounds of timing and the steps of each: together no more than a run has."""
+    kind = "cuda" if torch.cuda.is_available() and machine.accelerator != "cpu" else "cpu"
     run = settings.epochs * (len(drawings.split().train) // settings.batch)
-    return min(TIMED["cuda" if cuda else "cpu"], max(FEWEST, run // ROUNDS))
+    return ROUNDS[kind], min(TIMED[kind], max(FEWEST, run // ROUNDS[kind]))
 
 
 def _time(
     comparison: Comparison, drawings: Drawings, machine: Machine, console: Console
-) -> dict[str, float]:
-    """Time the losses in turns; return the median of the rounds."""
-    steps = timed_steps(comparison.common, drawings, machine)
+) -> dict[str, list[float]]:
+    """Time the losses in turns; return the seconds of a step in each round."""
+    rounds, steps = timed_steps(comparison.common, drawings, machine)
     found: dict[str, list[float]] = {loss: [] for loss in comparison.losses}
     with threadpool_limits(1), progress_bar(console) as bar:
-        task = bar.add_task("timing steps", total=ROUNDS * len(found))
-        for _ in range(ROUNDS):
+        task = bar.add_task("timing steps", total=rounds * len(found))
+        for _ in range(rounds):
             for loss, seconds in found.items():
                 settings = comparison.settings(Unit(loss, comparison.weights[0], 0))
                 seconds.append(time_steps(settings, drawings, machine, steps))
                 bar.advance(task)
-    return {loss: statistics.median(seconds) for loss, seconds in found.items()}
+    return found
 
 
 def _work(
