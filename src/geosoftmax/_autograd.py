@@ -24,7 +24,7 @@ from torch.autograd import Function, forward_ad
 from geosoftmax import _ops
 from geosoftmax._validation import is_concrete, is_readable
 from geosoftmax.costs.base import Cost
-from geosoftmax.solvers.sinkhorn import stochastic_solve
+from geosoftmax.solvers.sinkhorn import shifted_solve
 
 #: Rounds of Chebyshev's method for a linear system of `scaling`, to float64 precision.
 ROUNDS = 22
@@ -345,7 +345,7 @@ class _Scaling(_Rule):
         cost = ctx.cost.with_parameter(theta)
         v = scaling(alpha, v, cost)
         h, s = _envelope(cost, v)
-        z = stochastic_solve(cost.matvec, s, s * grad, ROUNDS)
+        z = _symmetric_solve(cost, s, s * grad)
         y = (grad - cost.matvec(s * z)) / h
         by_theta = None
         if ctx.needs_input_grad[1]:
@@ -364,7 +364,7 @@ class _ScalingForward(_Scaling):
         if dtheta is not None:
             change = change - v * _parameter_jvp(cost, theta, v, dtheta)
         change = change / h
-        z = stochastic_solve(cost.matvec, s, s * cost.matvec(change), ROUNDS)
+        z = _symmetric_solve(cost, s, s * cost.matvec(change))
         return change - s * z
 
 
@@ -406,3 +406,8 @@ def _envelope(cost: Cost, v: Tensor) -> tuple[Tensor, Tensor]:
     ratio = v / h
     positive = ratio > 0
     return h, torch.where(positive, torch.where(positive, ratio, 1.0).sqrt(), 0.0)
+
+
+def _symmetric_solve(cost: Cost, s: Tensor, rhs: Tensor) -> Tensor:
+    """Solve ``(I + diag(s) K diag(s)) z = rhs``."""
+    return shifted_solve(lambda z: s * cost.matvec(s * z), rhs, ROUNDS)

@@ -2,8 +2,10 @@
 
 With ``P = diag(1/h) K diag(v)``, ``h = Kv``: a stochastic matrix with eigenvalues in ``[0, 1]``,
 because ``K`` is positive definite. So the Jacobian ``I + P`` of the equations in ``log v`` has a
-condition number of at most 2, whatever the cost: the averaged fixed point halves the error at each
-step, and linear systems with ``I + P`` need a fixed, small number of products with ``K``.
+condition number of at most 2, whatever the cost: the averaged fixed point divides the error by 3 at
+each step, and linear systems with ``I + P`` need a fixed, small number of products with ``K``.
+Errors are measured in float64; what to change because of them needs few digits, so Newton's systems
+are solved in float32, which is where nearly all products are.
 """
 
 from __future__ import annotations
@@ -21,6 +23,10 @@ from geosoftmax.kernels.reference import product
 NEWTON_BELOW = 0.5
 #: Probabilities below this are solved for, but do not count as errors.
 SUBNORMAL = 1e-290
+#: Probabilities from which on float32 holds ``v`` and ``1/h``, or what it drops does not count.
+HELD_BY_SINGLE = 1e-60
+#: Rounds of Chebyshev's method for a Newton step: to the digits of float32, or beyond.
+ROUNDS = {torch.float32: 8, torch.float64: 12}
 
 
 class SinkhornRows(NamedTuple):
@@ -36,13 +42,13 @@ def sinkhorn(cost: Cost, alpha: Tensor, tol: float, max_iter: int) -> SinkhornRo
     dims = tuple(range(1, alpha.dim()))
     inside = alpha > 0
     counted = alpha > SUBNORMAL  # smaller ones have no digits to get right
-    one = torch.ones_like(alpha)
+    wanted = torch.where(inside, alpha, 1.0)
+    dtype = torch.float32 if float(wanted.amin()) > HELD_BY_SINGLE else alpha.dtype
 
     def multiply(x: Tensor) -> Tensor:
         return product(cost, x)
 
-    log_alpha = torch.log(torch.where(inside, alpha, one))
-    v = torch.where(inside, alpha / torch.where(inside, multiply(alpha), one).sqrt(), 0 * one)
+    v = torch.where(inside, alpha / torch.where(inside, multiply(alpha), 1.0).sqrt(), 0.0)
     best = v
     rows = alpha.shape[0]
     smallest = torch.full((rows,), torch.inf, dtype=alpha.dtype, device=alpha.device)
@@ -50,8 +56,8 @@ def sinkhorn(cost: Cost, alpha: Tensor, tol: float, max_iter: int) -> SinkhornRo
     stalled = 0
     for iteration in range(1, max_iter + 1):
         h = multiply(v)
-        error = torch.where(inside, torch.log(v) + torch.log(h) - log_alpha, 0 * one)
-        worst = torch.where(counted, error, 0 * one).abs().amax(dims)
+        error = torch.log(torch.where(inside, v / wanted * h, 1.0))
+        worst = torch.where(counted, error, 0.0).abs().amax(dims)
         improved = worst < smallest
         best = torch.where(_per_row(improved, v), v, best)
         previous, smallest = smallest, torch.where(improved, worst, smallest)
@@ -62,23 +68,23 @@ def sinkhorn(cost: Cost, alpha: Tensor, tol: float, max_iter: int) -> SinkhornRo
         if stalled > 3:
             break
         newton = (worst < NEWTON_BELOW) & improved
-        step = -error / 2
+        step = error * (2 / 3)
         if bool(newton.any()):
-            root = torch.where(inside, v.sqrt() * h.sqrt(), one)
-            s = torch.where(inside, v.sqrt() / h.sqrt(), 0 * one)
-            solved = stochastic_solve(multiply, s, root * error, rounds=12) / root
-            step = torch.where(_per_row(newton, v), -solved, step)
-        v = torch.where(inside, v * torch.exp(step), 0 * one)
+            part, over = v.to(dtype), torch.where(inside, 1 / h, 0.0).to(dtype)
+            exact = shifted_solve(
+                lambda x, part=part, over=over: over * multiply(part * x),
+                error.to(dtype), ROUNDS[dtype],
+            )  # fmt: skip
+            step = torch.where(_per_row(newton, v), exact.to(v.dtype), step)
+        v = v * torch.exp(-step)
     return SinkhornRows(best, smallest, iterations)
 
 
-def stochastic_solve(
-    multiply: Callable[[Tensor], Tensor], s: Tensor, rhs: Tensor, rounds: int
-) -> Tensor:
-    """Solve ``(I + diag(s) K diag(s)) z = rhs`` by Chebyshev's method on the interval [1, 2].
+def shifted_solve(apply: Callable[[Tensor], Tensor], rhs: Tensor, rounds: int) -> Tensor:
+    """Solve ``z + apply(z) = rhs`` by Chebyshev's method, for eigenvalues in [0, 1].
 
     The error falls by a factor of 5.8 each round. A fixed polynomial: linear in ``rhs``,
-    self-adjoint, without inner products.
+    self-adjoint if `apply` is, without inner products.
     """
     centre, radius = 1.5, 0.5
     sigma = centre / radius
@@ -86,9 +92,9 @@ def stochastic_solve(
     direction = rhs / centre
     z = direction
     for _ in range(rounds - 1):
-        residual = rhs - z - s * multiply(s * z)
+        residual = rhs - z - apply(z)
         rho_next = 1 / (2 * sigma - rho)
-        direction = rho_next * rho * direction + (2 * rho_next / radius) * residual
+        direction = torch.add(rho_next * rho * direction, residual, alpha=2 * rho_next / radius)
         z = z + direction
         rho = rho_next
     return z
