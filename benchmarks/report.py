@@ -165,7 +165,8 @@ def summary(folder: Path) -> str:
         for row in _target_rows(result)
     ]
     runs = sorted({_provenance(result) for result in results.values()})
-    parts = ["# Results", table(rows), *runs, "Written by `python -m benchmarks summary`.\n"]
+    targets = table(rows) if rows else "None of these has a target."
+    parts = ["# Results", targets, *runs, "Written by `python -m benchmarks summary`.\n"]
     return "\n\n".join(parts)
 
 
