@@ -541,6 +541,13 @@ def test_costs_refuse_what_has_no_geometry(make, error, words):
         (lambda: TreeCost([-1, 0], outputs=[2]), ValueError, ["outputs", "0…1"]),
         (lambda: TreeCost([-1, 0], outputs=[]), ValueError, ["outputs"]),
         (lambda: TreeCost.from_dict({}), ValueError, ["no names"]),
+        (lambda: TreeCost.from_dict({"pet": {"cat", "dog"}}), TypeError, ["'pet'", "names"]),
+        (lambda: TreeCost.from_dict({"pet": ["cat", "cat"]}), ValueError, ["'cat'", "once"]),
+        (
+            lambda: TreeCost.from_dict({"pet": ["cat", "other"], "wild": ["other"]}),
+            ValueError,
+            ["'other'", "more than once", "pets/other"],
+        ),
         (lambda: TreeCost.from_dict(["a"]), TypeError, ["mapping", "list"]),
         (lambda: TreeCost.from_dict({"a": "b"}), TypeError, ["'a'", "names", "'b'"]),
         (lambda: TreeCost.from_dict({"a": 0.0, "b": 1.0}), ValueError, ["lengths", "positive"]),

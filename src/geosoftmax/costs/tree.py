@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -90,7 +91,7 @@ class TreeCost(ScaledCost):
 
         A value is a mapping (a subtree), a list of leaf names, a number (a leaf, with the length of
         its edge), or None (a leaf). Several names at the top hang below an unnamed root. The order
-        of the outputs is the order of the names; `names` holds them.
+        of the outputs is the order of the names, each of which is there once; `names` holds them.
 
         Examples
         --------
@@ -98,11 +99,14 @@ class TreeCost(ScaledCost):
         >>> cost.names, cost.matrix()[1].tolist()
         (('cat', 'car', 'bus'), [3.0, 0.0, 2.0])
         """
+        if not isinstance(tree, Mapping):
+            raise TypeError(f"a tree is a mapping of names; got {type(tree).__name__}.")
         parents, edges, names = [-1], [0.0], [""]
-        _walk(tree, 0, float(lengths), parents, edges, names)
+        _walk(tree.items(), 0, float(lengths), parents, edges, names)
         if len(parents) == 1:
             raise ValueError("the tree has no names.")
         chosen = [v for v in _check_outputs(outputs, parents) if v != 0]  # the root has no name
+        _check_names([names[v] for v in chosen])
         cost = cls(parents, edges, outputs=chosen)
         cost._store(names=tuple(names[v] for v in chosen))
         return cost
@@ -300,18 +304,27 @@ def _check_outputs(outputs: str | Sequence[int], parents: list[int]) -> list[int
 
 
 def _walk(
-    tree: Any, parent: int, length: float, parents: list[int], edges: list[float], names: list[str]
-) -> None:
-    if not isinstance(tree, Mapping):
-        raise TypeError(f"a tree is a mapping of names; got {type(tree).__name__}.")
-    for name, below in tree.items():
+    items: Iterable[tuple[Any, Any]], parent: int, length: float,
+    parents: list[int], edges: list[float], names: list[str],
+) -> None:  # fmt: skip
+    for name, below in items:
         node = len(parents)
         parents.append(parent)
         edges.append(float(below) if isinstance(below, (int, float)) else length)
         names.append(str(name))
         if isinstance(below, Mapping):
-            _walk(below, node, length, parents, edges, names)
-        elif isinstance(below, (list, tuple, set)):
-            _walk(dict.fromkeys(below), node, length, parents, edges, names)
+            _walk(below.items(), node, length, parents, edges, names)
+        elif isinstance(below, (list, tuple)):
+            _walk(((leaf, None) for leaf in below), node, length, parents, edges, names)
         elif below is not None and not isinstance(below, (int, float)):
             raise TypeError(f"{name!r} must map to names, a length or None; got {below!r}.")
+
+
+def _check_names(names: list[str]) -> None:
+    """Refuse an output that cannot be told from another by its name."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(
+            f"the name {twice[0]!r} is there more than once among the outputs. Say where each one "
+            f"belongs in its name, such as 'pets/{twice[0]}'."
+        )

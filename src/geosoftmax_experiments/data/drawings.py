@@ -274,7 +274,8 @@ def _read_pngs(folder: Path, size: int | None, limit: int | None) -> np.ndarray:
 
 
 def _read_png(path: Path, size: int | None) -> np.ndarray:
-    from PIL import Image
+    """Read a picture; what is wider or higher than it should be is shrunk, never squeezed."""
+    from PIL import Image, ImageOps
 
     try:
         with Image.open(path) as image:
@@ -286,12 +287,20 @@ def _read_png(path: Path, size: int | None) -> np.ndarray:
                 image = Image.alpha_composite(Image.new("RGBA", clear.size, "white"), clear)
             grey = image.convert("L")
             if size is not None and grey.size != (size, size):
-                grey = grey.resize((size, size), Image.Resampling.BOX)
+                grey = ImageOps.pad(
+                    grey, (size, size), Image.Resampling.BOX, color=_paper(np.asarray(grey))
+                )
             return np.asarray(grey)
     except (OSError, SyntaxError, ValueError) as error:
         raise UserError(
             f"{path} cannot be read: {error}", "The file is damaged, or no PNG."
         ) from None
+
+
+def _paper(picture: np.ndarray) -> int:
+    """Return what is drawn on: the commonest grey along the edges."""
+    edges = np.concatenate([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
+    return int(np.bincount(edges).argmax())
 
 
 def _pixels(picture: np.ndarray) -> str:

@@ -85,6 +85,18 @@ def test_mnist_keeps_its_test_set(tmp_path, monkeypatch, pictures):
     assert load_drawings("mnist", limit=15).last == 0
 
 
+@pytest.mark.parametrize("paper", [0, 255])
+def test_pngs_that_are_not_square_get_margins(tmp_path, paper):
+    wide = np.full((8, 16), paper, np.uint8)
+    wide[2:6, 4:8] = 100
+    for k, picture in enumerate((wide, wide.T)):
+        Image.fromarray(np.ascontiguousarray(picture)).save(tmp_path / f"{k}.png")
+    for picture in load_drawings(str(tmp_path), size=8).images:
+        ink = np.argwhere(picture != paper)
+        assert (picture[picture != paper] == 100).all()
+        assert np.ptp(ink, axis=0).tolist() == [1, 1]  # a square is a square
+
+
 def test_pngs(tmp_path, pictures):
     save_pngs(tmp_path, pictures)
     assert (load_drawings(str(tmp_path)).images == pictures).all()
