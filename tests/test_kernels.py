@@ -8,14 +8,15 @@ import pytest
 import torch
 
 from geosoftmax import DenseCost, GridCost, LineCost, TreeCost, ZeroOneCost
-from geosoftmax.kernels import reference, whole_solve
+from geosoftmax.kernels import compiled_sinkhorn, reference, whole_solve
 from geosoftmax.kernels.cpu.lanes import exponentials
+from geosoftmax.solvers.sinkhorn import HELD_BY_SINGLE, sinkhorn
 from tests.conftest import assert_close
 from tests.contracts.kernel import (
     KernelContract,
     ProductKernelContract,
 )
-from tests.generators import flat, kernel, oracle, randn
+from tests.generators import flat, kernel, oracle, randn, random_state
 
 
 def uneven(d):
@@ -248,3 +249,68 @@ def test_exchange_ends_at_the_solution_from_any_support():
         rows = reference.exchange(cost, b, support, tol=1e-13, max_iter=100)
         found = rows.u * b
         torch.testing.assert_close(found / found.sum(-1, keepdim=True), alpha, atol=1e-9, rtol=0)
+
+
+class TestSinkhorn:
+    """Both ways to solve: v · Kv = α, to the last digits."""
+
+    ways: ClassVar = {
+        "plain": sinkhorn,
+        "compiled": lambda cost, *others: compiled_sinkhorn(cost, cost.device)(cost, *others),
+    }
+    costs: ClassVar = {
+        "line": LineCost(128),
+        "near": LineCost(30, p=2) * 1e-3,
+        "far": LineCost(30, p=2) * 1e3,
+        "grid": GridCost((9, 7)) / 2,
+        "dense": DenseCost(uneven(21).matrix()),
+        "tree": leaves(30),
+        "zero-one": ZeroOneCost(12),
+        "one": ZeroOneCost(1),
+        "per sample": DenseCost(
+            torch.stack([LineCost(6, p=p).matrix() * c for p, c in ((1, 1), (2, 1), (2, 0.1))])
+        ),
+    }
+
+    @pytest.mark.parametrize("density", [1.0, 0.3])
+    @pytest.mark.parametrize("cost", costs.values(), ids=costs.keys())
+    @pytest.mark.parametrize("way", ways.values(), ids=ways.keys())
+    def test_equations(self, way, cost, density):
+        alpha = torch.softmax(3 * randn(3, *cost.shape).flatten(1), 1)
+        alpha *= torch.rand(alpha.shape, generator=random_state(1)) < density
+        alpha[:, 0] += 1e-6
+        alpha /= alpha.sum(1, keepdim=True)
+        found = way(cost, alpha.reshape(3, *cost.shape), 1e-14, 200)
+        v, K = flat(found.v, cost), torch.exp(-cost.matrix() / 2)
+        assert_close(v * (K @ v[..., None])[..., 0], alpha, rtol=1e-13, atol=0)
+        assert found.v.dtype == torch.float64
+        assert found.v.shape == (3, *cost.shape)
+        assert (found.residual <= 1e-14).all()
+        assert ((found.iterations >= 1) & (found.iterations <= 12)).all()
+
+    @pytest.mark.parametrize(
+        "share", [1.0, 1e-8, 2 * HELD_BY_SINGLE, HELD_BY_SINGLE / 2, 1e-120, 1e-280]
+    )
+    @pytest.mark.parametrize("scale", [0.01, 0.5, 5.0])
+    @pytest.mark.parametrize("way", ways.values(), ids=ways.keys())
+    def test_small_probabilities_have_all_digits(self, way, scale, share):
+        cost = LineCost(128, p=2) * scale
+        alpha = torch.rand(3, 128, dtype=torch.float64, generator=random_state(0)) + 0.01
+        alpha[:, 30:90] = 0.0
+        alpha[:, 90:] *= share  # far from the others, so that nothing else counts there
+        alpha[:, 15:25] *= share  # among the others
+        alpha /= alpha.sum(1, keepdim=True)
+        found = way(cost, alpha, 1e-14, 200)
+        inside = alpha > 0
+        ratio = (found.v * (found.v @ torch.exp(-cost.matrix() / 2)))[inside] / alpha[inside]
+        assert float((ratio - 1).abs().max()) <= 1e-12
+        assert (found.v[~inside] == 0).all()
+        assert int(found.iterations.max()) <= 30
+
+    def test_rows_are_independent(self):
+        cost = GridCost((5, 6), p=2)
+        alpha = torch.softmax(2 * randn(40, 30), 1).reshape(40, 5, 6)
+        together = self.ways["compiled"](cost, alpha, 1e-14, 200)
+        for row in (0, 17, 39):
+            alone = self.ways["compiled"](cost, alpha[row : row + 1], 1e-14, 200)
+            assert torch.equal(alone.v[0], together.v[row])

@@ -18,7 +18,6 @@ from geosoftmax import (
     solve,
     solvers,
 )
-from geosoftmax.solvers.sinkhorn import HELD_BY_SINGLE, sinkhorn
 from geosoftmax.solvers.solution import has_converged
 from tests import generators
 from tests.contracts.solver import Interruptible, RowsAreIndependent, SolverContract, same_bits
@@ -315,22 +314,3 @@ def test_solving_twice_gives_the_same_bits():
     scores = randn(3, 12, 11)
     one, two = (solve(scores, GridCost((12, 11))) for _ in range(2))
     assert same_bits(one, two)
-
-
-@pytest.mark.parametrize(
-    "share", [1.0, 1e-8, 2 * HELD_BY_SINGLE, HELD_BY_SINGLE / 2, 1e-120, 1e-280]
-)
-@pytest.mark.parametrize("scale", [0.01, 0.5, 5.0])
-def test_sinkhorn_has_all_digits_however_small_a_probability_is(scale, share):
-    cost = LineCost(200, p=2) * scale
-    alpha = torch.rand(3, 200, dtype=torch.float64, generator=generators.random_state(0)) + 0.01
-    alpha[:, 40:150] = 0.0
-    alpha[:, 150:] *= share  # far from the others, so that nothing else counts there
-    alpha[:, 20:30] *= share  # among the others
-    alpha /= alpha.sum(1, keepdim=True)
-    found = sinkhorn(cost, alpha, tol=1e-14, max_iter=200)
-    inside = alpha > 0
-    ratio = (found.v * (found.v @ torch.exp(-cost.matrix() / 2)))[inside] / alpha[inside]
-    assert float((ratio - 1).abs().max()) <= 1e-12
-    assert (found.v[~inside] == 0).all()
-    assert int(found.iterations.max()) <= 30

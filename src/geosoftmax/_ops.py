@@ -25,7 +25,13 @@ from geosoftmax._validation import (
     is_readable,
 )
 from geosoftmax.costs.base import Cost
-from geosoftmax.kernels import twin, whole_sinkhorn, whole_solve, whole_support_solve
+from geosoftmax.kernels import (
+    compiled_sinkhorn,
+    twin,
+    whole_sinkhorn,
+    whole_solve,
+    whole_support_solve,
+)
 from geosoftmax.kernels.reference import certificate_dtype
 from geosoftmax.solvers.sinkhorn import sinkhorn as solve_sinkhorn
 from geosoftmax.solvers.solution import has_converged
@@ -191,7 +197,8 @@ def _sinkhorn(alpha: Tensor, cost: Cost, name: str, sum_tolerance: float, single
     if whole is not None:
         return whole(cost, alpha).to(alpha.dtype)
     rows = alpha.to(certificate_dtype(alpha.device)).reshape(-1, *cost.shape)
-    solved = solve_sinkhorn(_per_row(cost, batch), rows, SINKHORN_AIM, SINKHORN_MAX_ITER)
+    find = compiled_sinkhorn(cost, rows.device) or solve_sinkhorn
+    solved = find(_per_row(cost, batch), rows, SINKHORN_AIM, SINKHORN_MAX_ITER)
     worst = float(solved.residual.max())
     if not worst <= SINKHORN_ACCEPTED:
         count = int((solved.residual > SINKHORN_ACCEPTED).sum())

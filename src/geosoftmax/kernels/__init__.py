@@ -19,6 +19,7 @@ from geosoftmax.costs.base import Cost
 from geosoftmax.kernels import reference
 
 __all__ = [
+    "compiled_sinkhorn",
     "numba_installed",
     "reference",
     "triton_installed",
@@ -51,6 +52,15 @@ def twin(operation: str, cost: Cost, device: torch.device) -> Callable[..., Any]
         if cpu.supports(operation, cost):
             return getattr(cpu, operation)
     return getattr(reference, operation)
+
+
+def compiled_sinkhorn(cost: Cost, device: torch.device) -> Callable[..., Any] | None:
+    """Return a twin of `solvers.sinkhorn.sinkhorn`, if there is one."""
+    if device.type == "cpu" and numba_installed():
+        from geosoftmax.kernels import cpu
+
+        return cpu.sinkhorn if cpu.supports("sinkhorn", cost) else None
+    return None
 
 
 def whole_fit(

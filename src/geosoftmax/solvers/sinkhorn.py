@@ -23,6 +23,8 @@ from geosoftmax.kernels.reference import product
 NEWTON_BELOW = 0.5
 #: Probabilities below this are solved for, but do not count as errors.
 SUBNORMAL = 1e-290
+#: Steps in a row without progress after which rounding is all that is left.
+STALLED = 3
 #: Probabilities from which on float32 holds ``v`` and ``1/h``, or what it drops does not count.
 HELD_BY_SINGLE = 1e-60
 #: Rounds of Chebyshev's method for a Newton step: to the digits of float32, or beyond.
@@ -65,7 +67,7 @@ def sinkhorn(cost: Cost, alpha: Tensor, tol: float, max_iter: int) -> SinkhornRo
         if bool((smallest <= tol).all()):
             break
         stalled = 0 if bool((worst < 0.75 * previous).any()) else stalled + 1
-        if stalled > 3:
+        if stalled > STALLED:
             break
         newton = (worst < NEWTON_BELOW) & improved
         step = error * (2 / 3)

@@ -14,6 +14,7 @@ from geosoftmax.kernels.cpu.active_set import active_set, active_set_whole
 from geosoftmax.kernels.cpu.exchange import exchange
 from geosoftmax.kernels.cpu.scans import matvec, prune, threshold
 from geosoftmax.kernels.cpu.signals import distribution, obstacle, peaks
+from geosoftmax.kernels.cpu.sinkhorn import sinkhorn
 
 __all__ = [
     "WHOLE",
@@ -24,6 +25,7 @@ __all__ = [
     "obstacle",
     "peaks",
     "prune",
+    "sinkhorn",
     "supports",
     "threshold",
 ]
@@ -36,6 +38,8 @@ LONGEST_SIDE = 96
 LARGEST_EXCHANGE = 9216
 #: The same for costs of which the whole matrix is needed.
 LARGEST_MATRIX = 2048
+#: Outputs beyond which Sinkhorn potentials of many rows are products of matrices, by torch.
+LARGEST_SINKHORN = 128
 
 
 def supports(operation: str, cost: Cost) -> bool:
@@ -48,4 +52,6 @@ def supports(operation: str, cost: Cost) -> bool:
         if isinstance(cost, GridCost):
             return max(cost.shape) <= LONGEST_SIDE and cost.size <= LARGEST_EXCHANGE
         return isinstance(cost, (DenseCost, LineCost)) and cost.size <= LARGEST_MATRIX
+    if operation == "sinkhorn":
+        return cost.size <= LARGEST_SINKHORN
     return operation in {"threshold", "active_set", "peaks", "obstacle", "distribution"}

@@ -1,0 +1,113 @@
+"""Sinkhorn potentials of small costs: `solvers.sinkhorn`, one row at a time, on its support."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from geosoftmax.costs.base import Cost
+from geosoftmax.kernels.cpu.active_set import kernels
+from geosoftmax.kernels.cpu.runtime import flat64, jit, spread
+from geosoftmax.solvers.sinkhorn import NEWTON_BELOW, STALLED, SUBNORMAL, SinkhornRows
+
+#: Rounds of Chebyshev's method for a Newton step: it gains seven digits then, where it could.
+ROUNDS = 10
+
+
+def sinkhorn(cost: Cost, alpha: Tensor, tol: float, max_iter: int) -> SinkhornRows:
+    """Solve rows ``alpha``, with the dense kernel of the cost, one or one per row."""
+    rows = alpha.shape[0]
+    flat = flat64(alpha, rows)
+    v, residual = np.empty(flat.shape), np.empty(rows)
+    iterations = np.empty(rows, dtype=np.int64)
+    work = 32 * flat.size
+    spread(_solve, rows, work, flat, kernels(cost), tol, max_iter, v, residual, iterations)
+    found = torch.from_numpy(v).reshape(alpha.shape)
+    return SinkhornRows(found, torch.from_numpy(residual), torch.from_numpy(iterations))
+
+
+@functools.partial(jit, reassociate=True)
+def _times(K, x, out, size):
+    for p in range(size):
+        total = 0.0
+        for q in range(size):
+            total += K[p, q] * x[q]
+        out[p] = total
+
+
+@jit
+def _newton(K, v, h, error, size, z, direction, product):
+    """Solve ``(I + P) z = error`` with ``P = diag(1/h) K diag(v)``; see `shifted_solve`."""
+    rho = 1.0 / 3.0
+    for p in range(size):
+        direction[p] = error[p] / 1.5
+        z[p] = direction[p]
+    for _ in range(ROUNDS - 1):
+        for p in range(size):
+            product[p] = v[p] * z[p]
+        _times(K, product, product[size:], size)
+        after = 1.0 / (6.0 - rho)
+        for p in range(size):
+            left = error[p] - z[p] - product[size + p] / h[p]
+            direction[p] = after * rho * direction[p] + 4.0 * after * left
+            z[p] += direction[p]
+        rho = after
+
+
+@jit
+def _solve(alpha, kernels, tol, max_iter, out, residual, iterations, first, last):
+    d = alpha.shape[1]
+    index = np.empty(d, dtype=np.int64)
+    K = np.empty((d, d))
+    a, v, best, h, error = np.empty(d), np.empty(d), np.empty(d), np.empty(d), np.empty(d)
+    z, direction, product = np.empty(d), np.empty(d), np.empty(2 * d)
+    for row in range(first, last):
+        whole = kernels[row if kernels.shape[0] > 1 else 0]
+        size = 0
+        for i in range(d):
+            out[row, i] = 0.0
+            if alpha[row, i] > 0.0:
+                index[size] = i
+                a[size] = alpha[row, i]
+                size += 1
+        for p in range(size):
+            for q in range(size):
+                K[p, q] = whole[index[p], index[q]]
+        _times(K, a, h, size)
+        for p in range(size):
+            v[p] = a[p] / math.sqrt(h[p])
+            best[p] = v[p]
+        smallest = np.inf
+        stalled = 0
+        step = 0
+        while step < max_iter:
+            step += 1
+            _times(K, v, h, size)
+            worst = 0.0
+            for p in range(size):
+                error[p] = math.log(v[p] / a[p] * h[p])
+                if a[p] > SUBNORMAL and not abs(error[p]) <= worst:
+                    worst = abs(error[p])
+            improved = worst < smallest
+            stalled = 0 if worst < 0.75 * smallest else stalled + 1
+            if improved:
+                smallest = worst
+                for p in range(size):
+                    best[p] = v[p]
+            if smallest <= tol or stalled > STALLED:
+                break
+            if improved and worst < NEWTON_BELOW:
+                _newton(K, v, h, error, size, z, direction, product)
+            else:
+                for p in range(size):
+                    z[p] = error[p] * (2.0 / 3.0)
+            for p in range(size):
+                v[p] *= math.exp(-z[p])
+        for p in range(size):
+            out[row, index[p]] = best[p]
+        residual[row] = smallest
+        iterations[row] = step
