@@ -98,7 +98,11 @@ def _solve(alpha, kernels, tol, max_iter, out, residual, iterations, first, last
                 smallest = worst
                 for p in range(size):
                     best[p] = v[p]
-            if smallest <= tol or stalled > STALLED:
+            if smallest <= tol:  # a last step, as it needs no product
+                for p in range(size):
+                    best[p] -= v[p] * error[p] * (2.0 / 3.0)
+                break
+            if stalled > STALLED:
                 break
             if improved and worst < NEWTON_BELOW:
                 _newton(K, v, h, error, size, z, direction, product)
