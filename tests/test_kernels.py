@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from geosoftmax import DenseCost, GridCost, LineCost, TreeCost, ZeroOneCost
-from geosoftmax.kernels import compiled_sinkhorn, reference, whole_solve
+from geosoftmax.kernels import cpu, reference, whole_solve
 from geosoftmax.kernels.cpu.lanes import exponentials
-from geosoftmax.solvers.sinkhorn import HELD_BY_SINGLE, sinkhorn
+from geosoftmax.kernels.sinkhorn import HELD_BY_SINGLE
 from tests.conftest import assert_close
 from tests.contracts.kernel import (
     KernelContract,
@@ -254,10 +254,7 @@ def test_exchange_ends_at_the_solution_from_any_support():
 class TestSinkhorn:
     """Both ways to solve: v · Kv = α, to the last digits."""
 
-    ways: ClassVar = {
-        "plain": sinkhorn,
-        "compiled": lambda cost, *others: compiled_sinkhorn(cost, cost.device)(cost, *others),
-    }
+    ways: ClassVar = {"plain": reference.sinkhorn, "compiled": cpu.sinkhorn}
     costs: ClassVar = {
         "line": LineCost(128),
         "near": LineCost(30, p=2) * 1e-3,

@@ -24,7 +24,7 @@ from torch.autograd import Function, forward_ad
 from geosoftmax import _ops
 from geosoftmax._validation import is_concrete, is_readable
 from geosoftmax.costs.base import Cost
-from geosoftmax.solvers.sinkhorn import shifted_solve
+from geosoftmax.kernels.sinkhorn import shifted_solve
 
 #: Rounds of Chebyshev's method for a linear system of `scaling`, to float64 precision.
 ROUNDS = 22

@@ -25,15 +25,8 @@ from geosoftmax._validation import (
     is_readable,
 )
 from geosoftmax.costs.base import Cost
-from geosoftmax.kernels import (
-    compiled_sinkhorn,
-    twin,
-    whole_sinkhorn,
-    whole_solve,
-    whole_support_solve,
-)
+from geosoftmax.kernels import twin, whole_sinkhorn, whole_solve, whole_support_solve
 from geosoftmax.kernels.reference import certificate_dtype
-from geosoftmax.solvers.sinkhorn import sinkhorn as solve_sinkhorn
 from geosoftmax.solvers.solution import has_converged
 
 #: Residual of log(v · Kv / α) that counts as solved, and what is aimed at.
@@ -197,7 +190,7 @@ def _sinkhorn(alpha: Tensor, cost: Cost, name: str, sum_tolerance: float, single
     if whole is not None:
         return whole(cost, alpha).to(alpha.dtype)
     rows = alpha.to(certificate_dtype(alpha.device)).reshape(-1, *cost.shape)
-    find = compiled_sinkhorn(cost, rows.device) or solve_sinkhorn
+    find = twin("sinkhorn", cost, rows.device)
     solved = find(_per_row(cost, batch), rows, SINKHORN_AIM, SINKHORN_MAX_ITER)
     worst = float(solved.residual.max())
     if not worst <= SINKHORN_ACCEPTED:

@@ -103,7 +103,7 @@ class GridCost(ScaledCost):
             return super().average(u)
         down, across = self._once(f"averages_{u.dtype}", lambda: self._averages(u.dtype))
         planes = u if u.dim() == 3 else u.reshape(-1, *self.shape)
-        n = len(planes)  # as batches: `@` would fold them first, for longer than the product takes
+        n = planes.shape[0]  # in batches: `@` takes longer to fold them than to multiply
         means = torch.bmm(down.expand(n, -1, -1), planes).bmm(across.expand(n, -1, -1))
         return means if u.dim() == 3 else means.reshape(u.shape)
 

@@ -1,9 +1,10 @@
 """The numerical work, row by row: one definition in plain torch, and faster twins of it.
 
-`reference` defines every operation and runs on any device. `cpu` holds numba twins of those that
-gain from it; `gpu` Triton kernels that do a whole solve, from scores to the distribution and its
-bracket, in one launch. The functions here are the only place that chooses: the fastest that exists
-for the operation, the device and the size, else the reference.
+`reference` defines every operation (with `sinkhorn`, a file of its own) and runs on any device.
+`cpu` holds numba twins of those that gain from it; `gpu` Triton kernels that do a whole solve, from
+scores to the distribution and its bracket, in one launch. The functions here are the only place
+that chooses: the fastest that exists for the operation, the device and the size, else the
+reference.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from geosoftmax.costs.base import Cost
 from geosoftmax.kernels import reference
 
 __all__ = [
-    "compiled_sinkhorn",
     "numba_installed",
     "reference",
     "triton_installed",
@@ -52,15 +52,6 @@ def twin(operation: str, cost: Cost, device: torch.device) -> Callable[..., Any]
         if cpu.supports(operation, cost):
             return getattr(cpu, operation)
     return getattr(reference, operation)
-
-
-def compiled_sinkhorn(cost: Cost, device: torch.device) -> Callable[..., Any] | None:
-    """Return a twin of `solvers.sinkhorn.sinkhorn`, if there is one."""
-    if device.type == "cpu" and numba_installed():
-        from geosoftmax.kernels import cpu
-
-        return cpu.sinkhorn if cpu.supports("sinkhorn", cost) else None
-    return None
 
 
 def whole_fit(

@@ -17,6 +17,7 @@ from geosoftmax.costs.base import Cost
 from geosoftmax.costs.dense import DenseCost
 from geosoftmax.costs.grid import GridCost
 from geosoftmax.costs.zero_one import ZeroOneCost
+from geosoftmax.kernels.sinkhorn import sinkhorn as sinkhorn
 
 #: Gradient steps between two looks at the gap.
 _CHECK_EVERY = 10

@@ -1,8 +1,8 @@
 """Compare the output layers: runs for each loss, weight and seed, and all else the same.
 
 The folder holds ``settings.json``, ``timing.json``, a folder of its own for each run in ``runs/``
-and, once that is complete, its measurements in ``units/``. A comparison that is stopped continues
-where it was, also in the middle of a run.
+and, once that is complete, its measurements in ``units/``, with the commit that made them. A
+comparison that is stopped continues where it was, also in the middle of a run.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import platform
 import shutil
 import statistics
 import subprocess
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -132,7 +133,8 @@ class Comparison:
 
     def write(self, unit: Unit, rows: list[dict[str, Any]]) -> None:
         """Keep the measurements of a run."""
-        files.write_text(self._path(unit), json.dumps(rows))
+        words = {"commit": _commit(), "rows": rows}
+        files.write_text(self._path(unit), json.dumps(words))
 
     def timing(self) -> dict[str, float]:
         """Return the seconds of a step with each loss."""
@@ -140,8 +142,12 @@ class Comparison:
         return {loss: float(s) for loss, s in _read(path)["seconds_per_step"].items()}
 
     def measured_on(self) -> dict[str, Any]:
-        """Return where the steps were timed, and the runs begun."""
+        """Return where the steps were timed."""
         return _read(self.folder / "timing.json")["on"]
+
+    def commits(self) -> dict[str, int]:
+        """Return how many runs each commit has made: a comparison may be continued by another."""
+        return Counter(found["commit"] or "unknown" for _, found in self._done())
 
     def records(self) -> list[dict[str, Any]]:
         """Return all measurements.
@@ -157,14 +163,17 @@ class Comparison:
                 "own_seconds": row["seconds"],
                 "seconds": row["step"] * timing[unit.loss],
             }
-            for unit in self.units()
-            if self._path(unit).exists()
-            for row in _read(self._path(unit))
+            for unit, found in self._done()
+            for row in found["rows"]
         ]
 
     def rows(self) -> Rows:
         """Return all measurements as a table."""
         return pd.DataFrame(self.records())
+
+    def _done(self) -> list[tuple[Unit, dict[str, Any]]]:
+        units = (unit for unit in self.units() if self._path(unit).exists())
+        return [(unit, _read_run(self._path(unit))) for unit in units]
 
     def _path(self, unit: Unit) -> Path:
         return self.folder / "units" / f"{unit.name}.json"
@@ -268,6 +277,12 @@ def _read(path: Path) -> Any:
         raise UserError(
             f"{path} is damaged.", "Remove it and run again: it alone is done anew."
         ) from None
+
+
+def _read_run(path: Path) -> dict[str, Any]:
+    """Read what a run measured; at first the commit was not written down."""
+    found = _read(path)
+    return {"commit": None, "rows": found} if isinstance(found, list) else found
 
 
 def _versions() -> dict[str, str]:

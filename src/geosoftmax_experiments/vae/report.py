@@ -56,6 +56,7 @@ def write_report(comparison: Comparison, drawings: Drawings) -> Path:
         "settings": comparison.words(),
         "drawings": _counts(drawings),
         "on": comparison.measured_on(),
+        "commits": comparison.commits(),
         "drawn_on": provenance(),
         "seconds_per_step": comparison.timing(),
         "verdicts": [verdict._asdict() for verdict in verdicts(rows)],
@@ -245,8 +246,19 @@ def _what(results: dict[str, Any]) -> str:
         f"{common['scale']:g} times the squared distance{annealed}; weights "
         f"{', '.join(f'{w:g}' for w in settings['weights'])}; {settings['seeds']} "
         f"{'seed' if settings['seeds'] == 1 else 'seeds'}. On {where['device']}, torch "
-        f"{where['versions']['torch']}, commit {where['commit']}."
+        f"{where['versions']['torch']}, {_made_by(results['commits'], where['commit'])}."
     )
+
+
+def _made_by(commits: dict[str, int], timed: str | None) -> str:
+    """Say which commits have made the runs, and which has timed the steps."""
+    if list(commits) == [timed or "unknown"]:
+        return f"commit {timed}"
+    runs = ", ".join(
+        f"{count} {'run' if count == 1 else 'runs'} by commit {commit}"
+        for commit, count in commits.items()
+    )
+    return f"{runs}; steps timed by {timed}"
 
 
 def _sentence(verdict: Verdict) -> str:

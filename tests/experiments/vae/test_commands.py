@@ -86,8 +86,12 @@ def test_compare_writes_everything_and_continues(tmp_path, monkeypatch):
     assert len(units) == 4
     lost = tmp_path / "units" / "potential.w1.s0.json"
     lost.unlink()
+    assert "commit abc123." in text
+    monkeypatch.setenv("GEOSOFTMAX_COMMIT", "def456")
     again = call("compare", *options, "-o", tmp_path)
     assert "3 of 4 runs are done already" in again.output
+    made = "3 runs by commit abc123, 1 run by commit def456; steps timed by abc123."
+    assert made in (tmp_path / "report.md").read_text()
     assert [p for p, stamp in units.items() if p.stat().st_mtime_ns != stamp] == [lost]
     other = [*FEW, "--losses", "sigmoid", "--weights", "1", "--jobs", 1, "-o", tmp_path]
     refused = call("compare", *other)

@@ -1,4 +1,4 @@
-"""Sinkhorn potentials of small costs: `solvers.sinkhorn`, one row at a time, on its support."""
+"""Sinkhorn potentials of small costs: `kernels.sinkhorn`, one row at a time, on its support."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from geosoftmax.costs.base import Cost
 from geosoftmax.kernels.cpu.active_set import kernels
 from geosoftmax.kernels.cpu.runtime import flat64, jit, spread
-from geosoftmax.solvers.sinkhorn import NEWTON_BELOW, STALLED, SUBNORMAL, SinkhornRows
+from geosoftmax.kernels.sinkhorn import NEWTON_BELOW, STALLED, SUBNORMAL, SinkhornRows
 
 #: Rounds of Chebyshev's method for a Newton step: it gains seven digits then, where it could.
 ROUNDS = 10

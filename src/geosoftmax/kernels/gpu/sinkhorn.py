@@ -1,7 +1,7 @@
 """The symmetric Sinkhorn problem ``v · Kv = α`` in one launch, by an averaged fixed point.
 
 ``log v`` moves two thirds of the way to ``log(α / Kv)``. Near the solution its error is multiplied
-by ``(1 - 2P) / 3``, where ``P`` has eigenvalues in [0, 1]: see `solvers.sinkhorn`. So each step
+by ``(1 - 2P) / 3``, where ``P`` has eigenvalues in [0, 1]: see `kernels.sinkhorn`. So each step
 divides it by 3, whatever the cost.
 """
 
@@ -128,7 +128,7 @@ def negentropy(
     """Return ``Ω(α)``: the least ``vᵀKv - 2⟨α, log v⟩``, which sees an error of ``v`` squared.
 
     Three steps of Sinkhorn's iteration, by the roots of Chebyshev's polynomial on [1, 2], divide
-    the error of ``log v`` by 99: see `solvers.sinkhorn`.
+    the error of ``log v`` by 99: see `kernels.sinkhorn`.
     """
     a = a * size  # about 1: inside half precision
     h = both(a, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo, H, W, False, 1, RESIDENT, LEFT)

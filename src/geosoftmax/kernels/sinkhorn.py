@@ -10,6 +10,7 @@ are solved in float32, which is where nearly all products are.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,7 +18,6 @@ import torch
 from torch import Tensor
 
 from geosoftmax.costs.base import Cost
-from geosoftmax.kernels.reference import product
 
 #: Residual in log v below which Newton steps replace the averaged fixed point.
 NEWTON_BELOW = 0.5
@@ -41,14 +41,14 @@ class SinkhornRows(NamedTuple):
 
 def sinkhorn(cost: Cost, alpha: Tensor, tol: float, max_iter: int) -> SinkhornRows:
     """Solve rows ``alpha`` of shape ``(rows, *cost.shape)``, in float64."""
+    from geosoftmax.kernels import twin
+
+    multiply = functools.partial(twin("matvec", cost, alpha.device), cost)
     dims = tuple(range(1, alpha.dim()))
     inside = alpha > 0
     counted = alpha > SUBNORMAL  # smaller ones have no digits to get right
     wanted = torch.where(inside, alpha, 1.0)
     dtype = torch.float32 if float(wanted.amin()) > HELD_BY_SINGLE else alpha.dtype
-
-    def multiply(x: Tensor) -> Tensor:
-        return product(cost, x)
 
     v = torch.where(inside, alpha / torch.where(inside, multiply(alpha), 1.0).sqrt(), 0.0)
     best = v
