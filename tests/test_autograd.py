@@ -22,6 +22,7 @@ from geosoftmax import (
     potential_softmax,
     sinkhorn_negentropy,
     sinkhorn_potential,
+    smooth_scores,
 )
 from tests.generators import randn
 
@@ -250,9 +251,9 @@ def test_gradient_per_sample(name):
 compiles = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 
 
-def compiled_like_eager(function, *inputs):
+def compiled_like_eager(function, *inputs, dynamic=None):
     torch._dynamo.reset()
-    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=dynamic)
     results = []
     for call in (compiled, function):
         arguments = [x.clone().requires_grad_() for x in inputs]
@@ -293,6 +294,20 @@ def test_compile_a_learnt_scale(name):
     f, a, _ = draw(cost)
     scale = torch.tensor(1.3, dtype=F64)
     compiled_like_eager(lambda f, s: geometric_logistic_loss(f, a, cost * s), f, scale)
+
+
+@compiles
+@few
+def test_compile_with_symbols_from_the_start(name):
+    """``dynamic=True`` makes a symbol of each number in a cost that a function has taken in."""
+    cost = COSTS[name]
+    f, a, _ = draw(cost)
+
+    def losses(f, x):
+        softened = geometric_softmax(smooth_scores(f, cost), cost)
+        return softened, geometric_logistic_loss(f, to_simplex(x, cost), cost)
+
+    compiled_like_eager(losses, f, a.log(), dynamic=True)
 
 
 @pytest.mark.slow

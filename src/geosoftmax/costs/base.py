@@ -32,6 +32,7 @@ class Cost(ABC):
     """
 
     shape: tuple[int, ...]
+    spec: str  #: What its tensors do not say, as text: torch.compile makes symbols of numbers.
     _kinds: ClassVar[dict[str, type[Cost]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -49,20 +50,24 @@ class Cost(ABC):
     def with_parameter(self, parameter: Tensor) -> Cost:
         """Return the same cost with another parameter (unchecked)."""
 
+    @property
     @abstractmethod
+    def tensors(self) -> list[Tensor]:
+        """All tensors that it is made of, the parameter first."""
+
     def flatten(self) -> tuple[str, list[Tensor]]:
         """Return the cost as text and tensors; `Cost.unflatten` is its inverse."""
+        return self.spec, self.tensors
 
     @classmethod
     @abstractmethod
-    def _rebuild(cls, arguments: list[str], tensors: list[Tensor]) -> Cost:
+    def _rebuild(cls, spec: str, tensors: list[Tensor]) -> Cost:
         """Make the cost that `flatten` described (unchecked)."""
 
     @staticmethod
     def unflatten(spec: str, tensors: list[Tensor]) -> Cost:
         """Rebuild a cost from what `flatten` returned."""
-        kind, *arguments = spec.split("|")
-        return Cost._kinds[kind]._rebuild(arguments, list(tensors))
+        return Cost._kinds[spec.split("|")[0]]._rebuild(spec, list(tensors))
 
     @staticmethod
     def recall(spec: str, tensors: list[Tensor]) -> Cost:

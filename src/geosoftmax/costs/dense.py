@@ -55,7 +55,7 @@ class DenseCost(Cost):
         check_matrix_shape(C)
         if validate:
             check_cost_matrix(C)
-        self._store(shape=(C.shape[-1],), C=(C + C.mT) / 2)
+        self._store(spec="DenseCost", shape=(C.shape[-1],), C=(C + C.mT) / 2)
 
     @classmethod
     def from_points(cls, X: Any, p: float = 2.0) -> DenseCost:
@@ -148,15 +148,16 @@ class DenseCost(Cost):
         return self.kernel().diagonal(dim1=-2, dim2=-1)
 
     def with_parameter(self, parameter: Tensor) -> DenseCost:
-        return DenseCost._rebuild([], [parameter])
+        return DenseCost._rebuild(self.spec, [parameter])
 
-    def flatten(self) -> tuple[str, list[Tensor]]:
-        return "DenseCost", [self.C]
+    @property
+    def tensors(self) -> list[Tensor]:
+        return [self.C]
 
     @classmethod
-    def _rebuild(cls, arguments: list[str], tensors: list[Tensor]) -> DenseCost:
+    def _rebuild(cls, spec: str, tensors: list[Tensor]) -> DenseCost:
         cost = cls.__new__(cls)
-        cost._store(shape=(tensors[0].shape[-1],), C=tensors[0])
+        cost._store(spec=spec, shape=(tensors[0].shape[-1],), C=tensors[0])
         return cost
 
     def __mul__(self, factor: float | Tensor) -> DenseCost:

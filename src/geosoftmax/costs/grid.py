@@ -52,22 +52,27 @@ class GridCost(ScaledCost):
             raise ValueError(f"a grid has 1, 2 or 3 dimensions; got shape {shape}.")
         for n in shape:
             check_count("each side of the grid", n)
+        shape = tuple(int(n) for n in shape)
+        p = check_power(p, (1, 2))
         self._store(
-            shape=tuple(int(n) for n in shape),
+            spec=f"GridCost|{','.join(map(str, shape))}|{p!r}",
+            shape=shape,
             scale=unit_scale(),
             spacing=_check_spacing(spacing, len(shape)),
-            p=check_power(p, (1, 2)),
+            p=p,
         )
 
-    def flatten(self) -> tuple[str, list[Tensor]]:
-        sides = ",".join(map(str, self.shape))
-        return f"GridCost|{sides}|{self.p!r}", [self.scale, self.spacing]
+    @property
+    def tensors(self) -> list[Tensor]:
+        return [self.scale, self.spacing]
 
     @classmethod
-    def _rebuild(cls, arguments: list[str], tensors: list[Tensor]) -> GridCost:
+    def _rebuild(cls, spec: str, tensors: list[Tensor]) -> GridCost:
         cost = cls.__new__(cls)
-        shape = tuple(int(n) for n in arguments[0].split(","))
-        cost._store(shape=shape, scale=tensors[0], spacing=tensors[1], p=float(arguments[1]))
+        scale, spacing = tensors
+        _, sides, p = spec.split("|")
+        shape = tuple(int(n) for n in sides.split(","))
+        cost._store(spec=spec, shape=shape, scale=scale, spacing=spacing, p=float(p))
         return cost
 
     def __repr__(self) -> str:
@@ -82,10 +87,11 @@ class GridCost(ScaledCost):
         return self._once("axes", self._axes)
 
     def _axes(self) -> list[LineCost]:
+        p = self.spec.split("|")[-1]
         lines = []
         for n, spacing in zip(self.shape, self.spacing.unbind(), strict=True):
             steps = torch.arange(n, dtype=self.spacing.dtype, device=self.device)
-            lines.append(LineCost._rebuild([repr(self.p), "1"], [self.scale, steps * spacing]))
+            lines.append(LineCost._rebuild(f"LineCost|{p}|1", [self.scale, steps * spacing]))
         return lines
 
     def matvec(self, u: Tensor) -> Tensor:

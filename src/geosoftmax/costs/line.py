@@ -54,27 +54,32 @@ class LineCost(ScaledCost):
             positions = torch.arange(d, dtype=torch.float64)
         positions = as_float_tensor("positions", positions).detach()
         check_positions(positions)
+        even = _evenly_spaced(positions)
         self._store(
+            spec=f"LineCost|{p!r}|{even:d}",
             shape=(positions.shape[0],),
             scale=unit_scale(positions.device),
             positions=positions,
             p=p,
-            even=_evenly_spaced(positions),
+            even=even,
         )
 
-    def flatten(self) -> tuple[str, list[Tensor]]:
-        return f"LineCost|{self.p!r}|{self.even:d}", [self.scale, self.positions]
+    @property
+    def tensors(self) -> list[Tensor]:
+        return [self.scale, self.positions]
 
     @classmethod
-    def _rebuild(cls, arguments: list[str], tensors: list[Tensor]) -> LineCost:
+    def _rebuild(cls, spec: str, tensors: list[Tensor]) -> LineCost:
         cost = cls.__new__(cls)
         scale, positions = tensors
+        _, p, even = spec.split("|")
         cost._store(
+            spec=spec,
             shape=(positions.shape[0],),
             scale=scale,
             positions=positions,
-            p=float(arguments[0]),
-            even=arguments[1] == "1",
+            p=float(p),
+            even=even == "1",
         )
         return cost
 

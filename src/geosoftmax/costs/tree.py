@@ -74,6 +74,7 @@ class TreeCost(ScaledCost):
         chosen = _check_outputs(outputs, parent_list)
         levels = [k for k in range(n) if k == 0 or depths[k] != depths[k - 1]] + [n]
         self._store(
+            spec=f"TreeCost|{','.join(map(str, levels))}",
             shape=(len(chosen),),
             scale=unit_scale(),
             parents=torch.tensor([place[parent_list[v]] if v != root else 0 for v in order]),
@@ -111,21 +112,23 @@ class TreeCost(ScaledCost):
         cost._store(names=tuple(names[v] for v in chosen))
         return cost
 
-    def flatten(self) -> tuple[str, list[Tensor]]:
-        levels = ",".join(map(str, self.levels))
-        return f"TreeCost|{levels}", [self.scale, self.lengths, self.parents, self.outputs]
+    @property
+    def tensors(self) -> list[Tensor]:
+        return [self.scale, self.lengths, self.parents, self.outputs]
 
     @classmethod
-    def _rebuild(cls, arguments: list[str], tensors: list[Tensor]) -> TreeCost:
+    def _rebuild(cls, spec: str, tensors: list[Tensor]) -> TreeCost:
         cost = cls.__new__(cls)
         scale, lengths, parents, outputs = tensors
+        _, levels = spec.split("|")
         cost._store(
+            spec=spec,
             shape=(outputs.shape[0],),
             scale=scale,
             lengths=lengths,
             parents=parents,
             outputs=outputs,
-            levels=tuple([int(start) for start in arguments[0].split(",")]),
+            levels=tuple([int(start) for start in levels.split(",")]),
             names=None,
         )
         return cost

@@ -29,15 +29,18 @@ class ZeroOneCost(ScaledCost):
     """
 
     def __init__(self, d: int) -> None:
-        self._store(shape=(check_count("d", d),), scale=unit_scale())
+        d = check_count("d", d)
+        self._store(spec=f"ZeroOneCost|{d}", shape=(d,), scale=unit_scale())
 
-    def flatten(self) -> tuple[str, list[Tensor]]:
-        return f"ZeroOneCost|{self.shape[0]}", [self.scale]
+    @property
+    def tensors(self) -> list[Tensor]:
+        return [self.scale]
 
     @classmethod
-    def _rebuild(cls, arguments: list[str], tensors: list[Tensor]) -> ZeroOneCost:
+    def _rebuild(cls, spec: str, tensors: list[Tensor]) -> ZeroOneCost:
         cost = cls.__new__(cls)
-        cost._store(shape=(int(arguments[0]),), scale=tensors[0])
+        _, d = spec.split("|")
+        cost._store(spec=spec, shape=(int(d),), scale=tensors[0])
         return cost
 
     def __repr__(self) -> str:
