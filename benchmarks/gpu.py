@@ -156,13 +156,16 @@ def _true_gap(cost: Cost, scores: Tensor, u: Tensor) -> float:
 def floor(height: int, width: int, batch: int, steps: float) -> float:
     """Milliseconds of the multiplications alone, as the kernel does them.
 
-    In pairs of products: two for a step and to begin with, one for a look; three times as much,
-    for precision, where ``x`` is made afresh and for the certificate.
+    In pairs of products: two for a step, to begin with and for the other penalty, one for a look;
+    three times as much, for precision, where ``x`` is made afresh and for the certificate.
     """
-    from geosoftmax.kernels.gpu.tiles import CHECK_EVERY, REFRESH_EVERY
+    from geosoftmax.kernels.gpu.grid import Tuning
 
-    later = max(steps - SPLIT_FIRST_STEPS, 0.0)
-    pairs = 2 * (steps + 1) + (1 + later / CHECK_EVERY) + 3 * (2 * later / REFRESH_EVERY + 1)
+    defaults = Tuning._field_defaults
+    first = SPLIT_FIRST_STEPS[2.0]
+    looks = 1 + max(steps - first, 0.0) / defaults["check"]
+    afresh = max((steps - first / 2) / defaults["refresh"], 1.0)
+    pairs = 2 * (steps + 2) + looks + 3 * (2 * afresh + 1)
     operations = pairs * 2 * height * width * (height + width)
     return batch * operations / HALF_RATE * 1e3
 
@@ -235,7 +238,10 @@ def _steps(bench: Bench, report: Report) -> None:
             )
         del eager, ways
         torch.cuda.empty_cache()
-    note = f"Gap {GAP:g}. Smoothed: scores go through `smooth_scores` first."
+    note = (
+        f"Gap {GAP:g}. Smoothed: scores go through `smooth_scores` first. "
+        "Networks go on learning their batch while they are timed."
+    )
     report.add(bench, Section("Training steps: geometric ÷ softmax", rows, note))
 
 

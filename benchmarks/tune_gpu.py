@@ -19,7 +19,7 @@ from geosoftmax.kernels.gpu.grid import Tuning
 SIDES = (16, 28, 64, 128)
 CLASSES = (9, 120, 250, 500, 1000)
 WARPS = (1, 2, 4, 8, 16)
-INTERVALS = ((3, 15), (5, 10), (5, 20), (5, 30), (10, 20))
+INTERVALS = ((3, 30), (5, 20), (5, 30), (5, 40), (10, 40))
 
 
 def main() -> None:

@@ -97,7 +97,7 @@ def test_planes(name, batch):
 
 @pytest.mark.parametrize("solve", [gpu.split_grid, gpu.split_rows])
 def test_iterates_may_vanish_on_the_way(solve, monkeypatch):
-    monkeypatch.setattr(reference, "SPLIT_FIRST_STEPS", 5)  # a look while two of these have
+    monkeypatch.setitem(reference.SPLIT_FIRST_STEPS, 2.0, 5)  # a look while two of these have
     cost = (GridCost((4, 4)) / 2).to(DEVICE)
     f = (3 * randn(48, 4, 4, seed=4))[[3, 4, 22]].to(torch.float32).to(DEVICE)
     compare(cost, f, solve(cost, f, TOL, 1000), TOL)

@@ -29,9 +29,9 @@ SPLIT_CHECK_EVERY = 5
 SPLIT_PENALTY = 0.45
 SPLIT_PENALTY_DENSE = 0.9
 SPLIT_RELAXATION = 1.6
-#: The first steps on a grid, their penalty relative to the other, and their relaxation: what is
-#: smooth moves far in them.
-SPLIT_FIRST_STEPS = 10
+#: The first steps on a grid, by the power of its distances, their penalty relative to the other,
+#: and their relaxation: what is smooth moves far in them.
+SPLIT_FIRST_STEPS = {1.0: 10, 2.0: 20}
 SPLIT_FIRST_PENALTY = 0.22
 SPLIT_FIRST_RELAXATION = 1.8
 #: Outputs up to which the kernel of any cost is diagonalised for splitting.
@@ -257,8 +257,8 @@ def split(
     kernels, bases, eigenvalues = spectrum(cost)
     rho, relaxation = float(split_penalty(eigenvalues)), SPLIT_RELAXATION
     change_at = 0
-    if start is None and eigenvalues.dim() > 1:
-        change_at = SPLIT_FIRST_STEPS
+    if start is None and isinstance(cost, GridCost) and len(cost.shape) > 1:
+        change_at = SPLIT_FIRST_STEPS[cost.p]
         rho, relaxation = SPLIT_FIRST_PENALTY * rho, SPLIT_FIRST_RELAXATION
     there = [v.T.to(dtype) for v in bases]
     back = [v.to(dtype) for v in bases]

@@ -27,7 +27,6 @@ from geosoftmax.kernels.gpu.sinkhorn import negentropy
 from geosoftmax.kernels.gpu.tiles import (
     CHECK_EVERY,
     LIFT,
-    REFRESH_EVERY,
     on_device,
     outputs,
     padded,
@@ -45,9 +44,9 @@ class Tuning(NamedTuple):
     warps: int
     #: Multiply by the matrix of the rows from the left, or turn the signal before each product.
     left: bool = True
-    #: Steps between two looks at the gap, and between two precise products.
+    #: Steps between two looks at the gap, and between two times that ``x`` is made afresh.
     check: int = CHECK_EVERY
-    refresh: int = REFRESH_EVERY
+    refresh: int = 40
 
 
 #: By the number of entries of a padded sample.
@@ -100,7 +99,7 @@ def _launch(
         kernel[(samples,)](
             f, *others, *matrices, h, w, 0.9 * tol - 2 * slack, slack, max_iter, 0,
             H=sides[0], W=sides[1], CHECK=tuning.check, REFRESH=tuning.refresh,
-            FIRST=reference.SPLIT_FIRST_STEPS, RELAXATION=reference.SPLIT_RELAXATION,
+            FIRST=reference.SPLIT_FIRST_STEPS[cost.p], RELAXATION=reference.SPLIT_RELAXATION,
             FIRST_RELAXATION=reference.SPLIT_FIRST_RELAXATION,
             RESIDENT=_fits(sides), LEFT=tuning.left,
             num_warps=tuning.warps, num_stages=1,
@@ -160,41 +159,24 @@ def _gap(b, u, h):
 
 
 @triton.jit
-def _turn(
-    b, s, eigenvalues, rho, relaxation, tol, done, until, zero,
-    vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo,
-    H: tl.constexpr, W: tl.constexpr, CHECK: tl.constexpr, PASSES: tl.constexpr,
-    RESIDENT: tl.constexpr, LEFT: tl.constexpr,
+def _steps(
+    s, x, damping, rho, relaxation, done, until, zero, vh, vh_hi, vh_lo, vw, vw_hi, vw_lo,
+    H: tl.constexpr, W: tl.constexpr, RESIDENT: tl.constexpr, LEFT: tl.constexpr,
 ):  # fmt: skip
-    """Steps with one penalty, from a new ``x``: return ``s, x``, the gap and the iterations."""
-    # Addresses seem to change with each turn of a loop (zero is an argument): else the compiler
-    # would read all matrices before it, and keep them all in shared memory.
-    here = done * zero
-    damping = 1.0 / (eigenvalues + rho)
-    x = _resolve(
-        b + rho * tl.abs(s), damping, vh + here, vh_hi, vh_lo, vw + here, vw_hi, vw_lo,
-        H, W, PASSES, RESIDENT, LEFT,
-    )  # fmt: skip
-    seen = 1.0
-    while (seen > tol) & (done < until):
-        for k in range(CHECK):
-            here = k * zero
-            ahead = s + relaxation * (x - tl.maximum(s, 0.0))
-            change = (tl.abs(ahead) - tl.abs(s)) * (rho * LIFT)
-            s = ahead
-            x += (1.0 / LIFT) * _resolve(
-                change, damping, vh + here, vh_hi, vh_lo, vw + here, vw_hi, vw_lo,
-                H, W, 1, RESIDENT, LEFT,
-            )  # fmt: skip
-        done += CHECK
+    """Return ``s`` and ``x`` some steps later."""
+    while done < until:
+        done += 1
+        # Addresses seem to change with each turn of a loop (zero is an argument): else the compiler
+        # would read all matrices before it, and keep them all in shared memory.
         here = done * zero
-        u = _solution(s, x)  # near x, of which the equation says the product with K
-        h = b + rho * (tl.abs(s) - x) + (1.0 / LIFT) * both(
-            (u - x) * LIFT, kh + here, kh_hi, kh_lo, kw + here, kw_hi, kw_lo,
-            H, W, False, 1, RESIDENT, LEFT,
+        ahead = s + relaxation * (x - tl.maximum(s, 0.0))
+        change = (tl.abs(ahead) - tl.abs(s)) * (rho * LIFT)
+        s = ahead
+        x += (1.0 / LIFT) * _resolve(
+            change, damping, vh + here, vh_hi, vh_lo, vw + here, vw_hi, vw_lo,
+            H, W, 1, RESIDENT, LEFT,
         )  # fmt: skip
-        _, _, seen = _gap(b, u, h)
-    return s, x, seen, done
+    return s, x
 
 
 @triton.jit
@@ -207,17 +189,52 @@ def _minimise(
 ):  # fmt: skip
     """Solve (QP): return ``u``, ``⟨b,u⟩``, ``uᵀKu``, a bound of the gap and the iterations."""
     entries = tl.arange(0, H)[:, None] * W + tl.arange(0, W)[None, :]
-    eigenvalues = tl.load(fields + entries)
-    first, rho = tl.load(penalties), tl.load(penalties + 1)
-    s, x, seen, done = _turn(
-        b, b * tl.load(fields + H * W + entries), eigenvalues, first, FIRST_RELAXATION, tol,
-        zero, FIRST, zero, vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo,
-        H, W, FIRST, 1, RESIDENT, LEFT,
+    rho, later = tl.load(penalties), tl.load(penalties + 1)
+    damping = 1.0 / (tl.load(fields + entries) + rho)
+    s = b * tl.load(fields + H * W + entries)
+    x = _resolve(
+        b + rho * s, damping, vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, H, W, 1, RESIDENT, LEFT
+    )  # fmt: skip
+    done = zero + FIRST // 2  # half of the first steps from a cheap x, without a look
+    s, x = _steps(
+        s, x, damping, rho, FIRST_RELAXATION, zero, done, zero,
+        vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, H, W, RESIDENT, LEFT,
     )  # fmt: skip
     bu, uh, gap = 0.0, 0.0, 1.0
-    before = first
     going = True
     while going:
+        here = done * zero
+        x = _resolve(
+            b + rho * tl.abs(s), damping, vh + here, vh_hi, vh_lo, vw + here, vw_hi, vw_lo,
+            H, W, 3, RESIDENT, LEFT,
+        )  # fmt: skip
+        until = done + REFRESH
+        seen = 1.0
+        while (seen > tol) & (done < until):
+            look = tl.where(done < FIRST, FIRST, done + CHECK)
+            relaxation = tl.where(done < FIRST, FIRST_RELAXATION, RELAXATION)
+            s, x = _steps(
+                s, x, damping, rho, relaxation, done, look, zero,
+                vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, H, W, RESIDENT, LEFT,
+            )  # fmt: skip
+            done = look
+            here = done * zero
+            u = _solution(s, x)  # near x, of which the equation says the product with K
+            h = b + rho * (tl.abs(s) - x) + (1.0 / LIFT) * both(
+                (u - x) * LIFT, kh + here, kh_hi, kh_lo, kw + here, kw_hi, kw_lo,
+                H, W, False, 1, RESIDENT, LEFT,
+            )  # fmt: skip
+            _, _, seen = _gap(b, u, h)
+            if (rho != later) & (seen > tol):
+                # The other penalty, the same u and b - Ku: by its equation x changes by little.
+                change = (tl.maximum(s, 0.0) - x) * ((later - rho) * LIFT)
+                damping = 1.0 / (tl.load(fields + here + entries) + later)
+                s = tl.where(s > 0, s, s * (rho / later))
+                x += (1.0 / LIFT) * _resolve(
+                    change, damping, vh + here, vh_hi, vh_lo, vw + here, vw_hi, vw_lo,
+                    H, W, 1, RESIDENT, LEFT,
+                )  # fmt: skip
+                rho = later
         if (seen <= 2 * tol) | (seen != seen) | (done >= max_iter):
             here = done * zero
             u = _solution(s, x)
@@ -226,14 +243,6 @@ def _minimise(
             )  # fmt: skip
             bu, uh, gap = _gap(b, u, h)
         going = (gap > tol) & (done < max_iter)
-        if going:
-            s = tl.where(s > 0, s, s * (before / rho))
-            before = rho
-            s, x, seen, done = _turn(
-                b, s, eigenvalues, rho, RELAXATION, tol, done, done + REFRESH, zero,
-                vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo,
-                H, W, CHECK, 3, RESIDENT, LEFT,
-            )  # fmt: skip
     return _solution(s, x), bu, uh, gap, done
 
 

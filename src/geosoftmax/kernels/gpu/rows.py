@@ -18,7 +18,6 @@ from geosoftmax.kernels.gpu.halves import halves, rows_times
 from geosoftmax.kernels.gpu.tiles import (
     CHECK_EVERY,
     LIFT,
-    REFRESH_EVERY,
     ROWS,
     block,
     on_device,
@@ -28,6 +27,9 @@ from geosoftmax.kernels.gpu.tiles import (
     row_warps,
     scratch,
 )
+
+#: Steps between two times that ``x`` is made afresh.
+REFRESH_EVERY = 20
 
 
 def split_rows(

@@ -13,8 +13,6 @@ from geosoftmax.kernels.reference import SPLIT_CHECK_EVERY
 
 #: Steps between two looks at the gap.
 CHECK_EVERY = SPLIT_CHECK_EVERY
-#: Steps between two precise products.
-REFRESH_EVERY = 20
 #: Changes are multiplied by this before they become half precision: they may be small.
 LIFT = tl.constexpr(64.0)
 #: Rows to a program: the fewest that tensor cores multiply.
