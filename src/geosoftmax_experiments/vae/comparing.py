@@ -141,6 +141,10 @@ class Comparison:
         path = self.folder / "timing.json"
         return {loss: float(s) for loss, s in _read(path)["seconds_per_step"].items()}
 
+    def rounds(self) -> dict[str, list[float]]:
+        """Return the seconds of a step in each round of timing, of which `timing` is the median."""
+        return _read(self.folder / "timing.json")["rounds"]
+
     def measured_on(self) -> dict[str, Any]:
         """Return where the steps were timed."""
         return _read(self.folder / "timing.json")["on"]

@@ -59,6 +59,7 @@ def write_report(comparison: Comparison, drawings: Drawings) -> Path:
         "commits": comparison.commits(),
         "drawn_on": provenance(),
         "seconds_per_step": comparison.timing(),
+        "rounds": comparison.rounds(),
         "verdicts": [verdict._asdict() for verdict in verdicts(rows)],
         "pictures_at_weight": matched,
         "rows": columns,
@@ -165,9 +166,10 @@ def _markdown(results: dict[str, Any], rows: Rows, found: list[Verdict]) -> str:
         *_ratio(found),
         "## Training",
         "![Divergence during training](curves.png)",
-        as_markdown(_timing_table(results["seconds_per_step"])),
+        as_markdown(_timing_table(results["seconds_per_step"], results["rounds"])),
         "Seconds are steps times the seconds of a step: measured in training, data included, one "
-        "loss after the other in turns, with no other run of the comparison beside it.",
+        "loss after the other in turns, with no other run of the comparison beside it; the median "
+        "of its rounds, whose fastest and slowest are beside it.",
         "## Reconstructions of test drawings, and samples from the prior",
         f"Seed 0; weights of nearest latent KL: {at}. Codes of reconstructions are their means; "
         f"samples have the same codes for each loss.{_mind_the_rates(rows, matched)}",
@@ -288,12 +290,13 @@ def _verdict_table(found: list[Verdict]) -> pd.DataFrame:
     )
 
 
-def _timing_table(timing: dict[str, float]) -> pd.DataFrame:
+def _timing_table(timing: dict[str, float], rounds: dict[str, list[float]]) -> pd.DataFrame:
     base = timing.get(REFERENCE)
     return pd.DataFrame(
         {
             "loss": LAYERS[loss].label,
             "ms a step": f"{1e3 * seconds:.2f}",
+            "rounds": f"{1e3 * min(rounds[loss]):.2f} to {1e3 * max(rounds[loss]):.2f}",
             "÷ softmax": f"{seconds / base:.2f}" if base else "–",
         }
         for loss, seconds in timing.items()

@@ -1,6 +1,7 @@
 """The command line: what it writes, and errors in a line with a hint."""
 
 import json
+import statistics
 
 import numpy as np
 import pytest
@@ -60,6 +61,9 @@ def test_compare_writes_everything_and_continues(tmp_path, monkeypatch):
     assert {"device", "versions"} <= results["on"].keys()
     assert results["on"]["commit"] == "abc123"
     assert results["seconds_per_step"].keys() == {"softmax", "potential"}
+    for loss, rounds in results["rounds"].items():
+        assert len(rounds) == 5
+        assert results["seconds_per_step"][loss] == statistics.median(rounds)
     row = {name: values[-1] for name, values in columns.items()}
     step = results["seconds_per_step"][row["loss"]]
     assert row["seconds"] == pytest.approx(row["step"] * step, rel=1e-5)
