@@ -96,6 +96,17 @@ def test_planes(name, batch):
 
 
 @pytest.mark.parametrize("solve", [gpu.split_grid, gpu.split_rows])
+def test_tolerances_above_one(solve):
+    """A kernel begins with a gap of 1, which is no reason to stop, or never to."""
+    cost = (GridCost((8, 8)) / 16).to(DEVICE)
+    f = (20 * randn(3, 8, 8, seed=5)).to(torch.float32).to(DEVICE)
+    alpha, _, lower, upper, iterations = solve(cost, f, 5.0, 100)
+    assert (iterations > 0).all()
+    assert (upper - lower <= 5.0).all()
+    assert torch.allclose(alpha.flatten(1).sum(1), torch.ones(3, device=DEVICE), atol=1e-5)
+
+
+@pytest.mark.parametrize("solve", [gpu.split_grid, gpu.split_rows])
 def test_iterates_may_vanish_on_the_way(solve, monkeypatch):
     monkeypatch.setitem(reference.SPLIT_FIRST_STEPS, 2.0, 5)  # a look while two of these have
     cost = (GridCost((4, 4)) / 2).to(DEVICE)

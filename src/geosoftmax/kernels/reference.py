@@ -24,8 +24,8 @@ _CHECK_EVERY = 10
 #: The same for splitting, of which a step does more.
 SPLIT_CHECK_EVERY = 5
 #: Penalty of the splitting, relative to the fourth root of the largest eigenvalue of ``K``, on
-#: grids and for other costs; and its relaxation. Best or nearly so for wide and narrow kernels,
-#: smooth and noisy scores.
+#: grids and for other costs; and its relaxation. A compromise between wide and narrow kernels,
+#: smooth and noisy scores: `benchmarks.tune_splitting`.
 SPLIT_PENALTY = 0.45
 SPLIT_PENALTY_DENSE = 0.9
 SPLIT_RELAXATION = 1.6
@@ -290,7 +290,8 @@ def split(
         if going.numel() == 0:
             break
         least = torch.minimum(gap, least)
-        if iteration == change_at:
+        if 0 < change_at <= iteration:
+            change_at = 0
             s = torch.where(s < 0, s * SPLIT_FIRST_PENALTY, s)
             rho, relaxation = rho / SPLIT_FIRST_PENALTY, SPLIT_RELAXATION
             damping = (1 / (eigenvalues + rho)).to(dtype)

@@ -143,7 +143,8 @@ class Comparison:
 
     def rounds(self) -> dict[str, list[float]]:
         """Return the seconds of a step in each round of timing, of which `timing` is the median."""
-        return _read(self.folder / "timing.json")["rounds"]
+        found = _read(self.folder / "timing.json")
+        return found.get("rounds", {})  # comparisons that were begun before rounds were kept
 
     def measured_on(self) -> dict[str, Any]:
         """Return where the steps were timed."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from scipy.interpolate import PchipInterpolator
 
 __all__ = ["BUDGETS", "DIRECTIONS", "Verdict", "at_budget", "compared", "matched_weights",
@@ -50,22 +51,27 @@ class Verdict(NamedTuple):
 
 
 def at_budget(rows: Rows, budget: str) -> Rows:
-    """Return one measurement of each run: the last, or the last that the fastest loss allows.
+    """Return where each run is at the end, or when the fastest loss has ended.
 
     Parameters
     ----------
     rows : DataFrame
     budget : {"epochs", "seconds"}
-        Equal epochs: all of them. Equal seconds: as many as the fastest loss takes for all.
+        Equal epochs: all of them. Equal seconds: as many as the fastest loss takes for all; between
+        two measurements a run is on the line from one to the other, before its first it is there.
     """
-    runs = ["loss", "weight", "seed"]
-    if budget == "seconds":
-        most = rows.groupby("loss")["seconds"].max().min()
-        first = rows.groupby(runs)["epoch"].transform("min")
-        rows = rows[(rows["seconds"] <= most * (1 + 1e-9)) | (rows["epoch"] == first)]
-    elif budget != "epochs":
+    if budget not in BUDGETS:
         raise ValueError(f"budget must be one of {BUDGETS}; got {budget!r}.")
-    return rows.loc[rows.groupby(runs, sort=False)["epoch"].idxmax()].reset_index(drop=True)
+    runs = rows.groupby(["loss", "weight", "seed"], sort=False)
+    if budget == "epochs":
+        return rows.loc[runs["epoch"].idxmax()].reset_index(drop=True)
+    most = rows.groupby("loss")["seconds"].max().min()
+    moving = ["epoch", "seconds", "latent_kl", *DIRECTIONS]
+    return pd.DataFrame(
+        dict(zip(runs.keys, which, strict=True))
+        | {name: np.interp(most, run["seconds"], run[name]) for name in moving}
+        for which, run in runs
+    )
 
 
 def compared(points: Rows) -> Rows:

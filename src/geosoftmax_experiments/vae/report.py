@@ -166,7 +166,7 @@ def _markdown(results: dict[str, Any], rows: Rows, found: list[Verdict]) -> str:
         *_ratio(found),
         "## Training",
         "![Divergence during training](curves.png)",
-        as_markdown(_timing_table(results["seconds_per_step"], results["rounds"])),
+        as_markdown(_timing_table(results["seconds_per_step"], results.get("rounds", {}))),
         "Seconds are steps times the seconds of a step: measured in training, data included, one "
         "loss after the other in turns, with no other run of the comparison beside it; the median "
         "of its rounds, whose fastest and slowest are beside it.",
@@ -296,11 +296,15 @@ def _timing_table(timing: dict[str, float], rounds: dict[str, list[float]]) -> p
         {
             "loss": LAYERS[loss].label,
             "ms a step": f"{1e3 * seconds:.2f}",
-            "rounds": f"{1e3 * min(rounds[loss]):.2f} to {1e3 * max(rounds[loss]):.2f}",
+            "rounds": _extent(rounds.get(loss)),
             "÷ softmax": f"{seconds / base:.2f}" if base else "–",
         }
         for loss, seconds in timing.items()
     )
+
+
+def _extent(seconds: list[float] | None) -> str:
+    return f"{1e3 * min(seconds):.2f} to {1e3 * max(seconds):.2f}" if seconds else "–"
 
 
 def _means(rows: Rows) -> Rows:

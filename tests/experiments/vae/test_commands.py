@@ -85,6 +85,11 @@ def test_compare_writes_everything_and_continues(tmp_path, monkeypatch):
     assert (tmp_path / "again" / "report.md").read_text() == text
     made = {path.name for path in (tmp_path / "again").iterdir()}
     assert made == {"report.md", "report.html", *(f"{name}.png" for name in pictures)}
+    # So do results of before rounds were kept.
+    del results["rounds"]
+    (alone / "results.json").write_text(json.dumps(results))
+    assert call("report", alone, "-o", tmp_path / "again").exit_code == 0
+    assert "| – |" in (tmp_path / "again" / "report.md").read_text()
     # A unit that is lost is done anew, alone; other settings are refused unless asked to forget.
     units = {path: path.stat().st_mtime_ns for path in (tmp_path / "units").iterdir()}
     assert len(units) == 4

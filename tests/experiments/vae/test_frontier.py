@@ -49,6 +49,11 @@ def test_equal_seconds_stop_the_slower_loss_early():
     assert set(slow.loc[slow["loss"] == "potential", "epoch"]) == {2}
     assert set(slow.loc[slow["loss"] == "softmax", "epoch"]) == {4}
     assert set(at_budget(rows(slower=2.0), "epochs")["epoch"]) == {4}
+    between = at_budget(rows(slower=1.6), "seconds")  # at epoch 2.5, between two measurements
+    ours = between[(between["loss"] == "potential") & (between["weight"] == 1.0)].iloc[0]
+    assert ours["epoch"] == pytest.approx(2.5)
+    assert ours["latent_kl"] == pytest.approx(10 * 2.5 / 4)
+    assert ours["hausdorff"] == pytest.approx((0.8 / 5 + 0.8 / 7.5) / 2)
     crawling = at_budget(rows(slower=100.0), "seconds")  # it has its first measurement at least
     assert set(crawling.loc[crawling["loss"] == "potential", "epoch"]) == {1}
     with pytest.raises(ValueError, match="budget must be one of"):

@@ -27,6 +27,7 @@ from geosoftmax.kernels.gpu.sinkhorn import negentropy
 from geosoftmax.kernels.gpu.tiles import (
     CHECK_EVERY,
     LIFT,
+    aim,
     on_device,
     outputs,
     padded,
@@ -97,7 +98,7 @@ def _launch(
     slack = reference.rounding_allowance(cost.size, torch.float32)
     with on_device(f):
         kernel[(samples,)](
-            f, *others, *matrices, h, w, 0.9 * tol - 2 * slack, slack, max_iter, 0,
+            f, *others, *matrices, h, w, aim(tol, slack), slack, max_iter, 0,
             H=sides[0], W=sides[1], CHECK=tuning.check, REFRESH=tuning.refresh,
             FIRST=reference.SPLIT_FIRST_STEPS[cost.p], RELAXATION=reference.SPLIT_RELAXATION,
             FIRST_RELAXATION=reference.SPLIT_FIRST_RELAXATION,

@@ -22,7 +22,7 @@ from torch import Tensor
 from geosoftmax.costs import GridCost
 from geosoftmax.costs.base import Cost
 from geosoftmax.kernels import reference
-from geosoftmax.kernels.gpu.tiles import ROWS, on_device, outputs, padded
+from geosoftmax.kernels.gpu.tiles import ROWS, aim, on_device, outputs, padded
 
 #: The penalties, as fractions of the one that `reference.split_penalty` gives.
 PENALTIES = (0.00036, 0.0018, 0.009, 0.045, 0.22, 1.0)
@@ -40,7 +40,7 @@ def refine(cost: Cost, scores: Tensor, tol: float, max_iter: int) -> tuple[Tenso
     f = scores.contiguous()
     found = outputs(f, len(cost.shape))
     slack = reference.rounding_allowance(cost.size, torch.float64)
-    _launch(cost, f, f, found, 0.9 * tol - 2 * slack, max_iter, slack, given=False)
+    _launch(cost, f, f, found, aim(tol, slack), max_iter, slack, given=False)
     return found
 
 

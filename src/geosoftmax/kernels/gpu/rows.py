@@ -19,6 +19,7 @@ from geosoftmax.kernels.gpu.tiles import (
     CHECK_EVERY,
     LIFT,
     ROWS,
+    aim,
     block,
     on_device,
     outputs,
@@ -47,7 +48,7 @@ def split_rows(
     with on_device(f):
         _split_rows[(programs,)](
             f, *found, scratch(f, programs, side), *matrices,
-            rows, d, 0.9 * tol - 2 * slack, slack, max_iter, reference.SPLIT_RELAXATION, 0,
+            rows, d, aim(tol, slack), slack, max_iter, reference.SPLIT_RELAXATION, 0,
             M=ROWS, D=side, BLOCK=block(side), CHECK=CHECK_EVERY, REFRESH=REFRESH_EVERY,
             num_warps=warps or row_warps(side), num_stages=row_stages(side),
         )  # fmt: skip

@@ -45,6 +45,11 @@ def scratch(like: Tensor, programs: int, side: int) -> Tensor:
     return like.new_empty((programs, parts, ROWS, side), dtype=torch.float16)
 
 
+def aim(tol: float, slack: float) -> float:
+    """Return the gap to reach: with room for rounding, and below 1, with which kernels begin."""
+    return 0.9 * min(tol, 1.0) - 2 * slack
+
+
 def outputs(f: Tensor, dimensions: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return empty ``alpha``, ``u``, ``lower``, ``upper``, iterations for these scores."""
     batch = f.shape[: f.dim() - dimensions]
