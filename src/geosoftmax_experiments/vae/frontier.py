@@ -62,13 +62,14 @@ def at_budget(rows: Rows, budget: str) -> Rows:
     """
     if budget not in BUDGETS:
         raise ValueError(f"budget must be one of {BUDGETS}; got {budget!r}.")
-    runs = rows.groupby(["loss", "weight", "seed"], sort=False)
+    names = ["loss", "weight", "seed"]
+    runs = rows.sort_values("epoch", kind="stable").groupby(names, sort=False)
     if budget == "epochs":
         return rows.loc[runs["epoch"].idxmax()].reset_index(drop=True)
     most = rows.groupby("loss")["seconds"].max().min()
     moving = ["epoch", "seconds", "latent_kl", *DIRECTIONS]
     return pd.DataFrame(
-        dict(zip(runs.keys, which, strict=True))
+        dict(zip(names, which, strict=True))
         | {name: np.interp(most, run["seconds"], run[name]) for name in moving}
         for which, run in runs
     )
