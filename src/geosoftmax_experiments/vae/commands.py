@@ -34,7 +34,7 @@ Invert = Annotated[bool, typer.Option("--invert", help="Dark is ink, as on paper
 Epochs = Annotated[int | None, typer.Option(help="Epochs [100; each named set has its own].")]
 Batch = Annotated[
     int | None,
-    typer.Option(help="Drawings of a step, on all devices together [128; cats, mnist 512]."),
+    typer.Option(help="Drawings of a step, on all devices together [128; cats 512; mnist 1024]."),
 ]
 Architecture = Annotated[str | None, typer.Option(help="mlp or dcgan [dcgan for 64×64].")]
 Latent = Annotated[int | None, typer.Option(help="Size of the codes [100; dcgan 256].")]
@@ -141,8 +141,8 @@ def compare(
     weights: Annotated[
         str | None,
         typer.Option(
-            help="Weights of the latent KL, separated by commas [0.1 to 10; dcgan 3 to 80; "
-            "digits 0.03 to 1]."
+            help="Weights of the latent KL, separated by commas [0.1 to 10; dcgan 1 to 80; "
+            "mnist 0.01 to 10; digits 0.03 to 1]."
         ),
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Runs of each [3; digits 1].")] = None,
@@ -171,7 +171,8 @@ def compare(
 ) -> None:
     """Compare the output layers at equal rate: frontiers, training curves, pictures, a report.
 
-    A comparison that was stopped is continued by the same command.
+    A comparison that was stopped is continued by the same command; one with more losses, weights or
+    seeds does only the runs that are new.
     """
     console = Console()
     from geosoftmax_experiments.vae.comparing import Comparison, default_jobs, run

@@ -2,7 +2,8 @@
 
 The folder holds ``settings.json``, ``timing.json``, a folder of its own for each run in ``runs/``
 and, once that is complete, its measurements in ``units/``, with the commit that made them. A
-comparison that is stopped continues where it was, also in the middle of a run.
+comparison that is stopped continues where it was, also in the middle of a run; with more losses,
+weights or seeds it does those that are new.
 """
 
 from __future__ import annotations
@@ -108,12 +109,14 @@ class Comparison:
         }
 
     def claim(self) -> None:
-        """Make the folder this comparison's own."""
+        """Make the folder this comparison's own: runs of it may differ in what is compared."""
         files.make_folder(self.folder / "units")
         for folder in (self.folder, self.folder / "units"):
             files.remove_partial(folder)
         occupied = any((self.folder / "units").iterdir())
-        claim(self.folder / "settings.json", self.words(), holds_results=occupied)
+        words = self.words()
+        shared = {name: words[name] for name in ("common", "versions")}
+        claim(self.folder / "settings.json", shared, holds_results=occupied)
 
     def forget(self) -> None:
         """Remove the results that the folder holds, of whatever settings."""
@@ -140,6 +143,11 @@ class Comparison:
         """Return the seconds of a step with each loss."""
         path = self.folder / "timing.json"
         return {loss: float(s) for loss, s in _read(path)["seconds_per_step"].items()}
+
+    def is_timed(self) -> bool:
+        """Whether the steps of all losses were timed."""
+        path = self.folder / "timing.json"
+        return path.exists() and set(self.losses) <= set(self.timing())
 
     def rounds(self) -> dict[str, list[float]]:
         """Return the seconds of a step in each round of timing, of which `timing` is the median."""
@@ -189,7 +197,7 @@ def run(
 ) -> None:
     """Time the steps, then do the runs that are missing, several beside each other."""
     comparison.claim()
-    if not (comparison.folder / "timing.json").exists():
+    if not comparison.is_timed():
         rounds = _time(comparison, drawings, machine, console)
         seconds = {loss: statistics.median(found) for loss, found in rounds.items()}
         words = {"seconds_per_step": seconds, "on": provenance(), "rounds": rounds}

@@ -50,7 +50,11 @@ PRESETS = {
     ),
     "cats": Preset(400, 512),
     "mnist": Preset(
-        60, 512, measurements=12, learning_rate=2e-3, weights=(0.1, 0.3, 1.0, 3.0, 10.0)
+        240,
+        1024,
+        measurements=20,
+        learning_rate=2e-3,
+        weights=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
     ),
     "drawings": Preset(60, 128, measurements=20),
     "cat-strokes": Preset(20, 128),

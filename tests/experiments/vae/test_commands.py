@@ -102,10 +102,20 @@ def test_compare_writes_everything_and_continues(tmp_path, monkeypatch):
     made = "3 runs by commit abc123, 1 run by commit def456; steps timed by abc123."
     assert made in (tmp_path / "report.md").read_text()
     assert [p for p, stamp in units.items() if p.stat().st_mtime_ns != stamp] == [lost]
+    # One more weight is one more run of each loss; one more loss has all steps timed again.
+    more = call("compare", *options, "--weights", "0.1,0.3,1", "-o", tmp_path)
+    assert "4 of 6 runs are done already" in more.output
+    assert "timing steps" not in more.output
+    more = call("compare", *options, "--losses", "softmax,sigmoid", "-o", tmp_path)
+    assert "2 of 4 runs are done already" in more.output
+    assert "timing steps" in more.output
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["rounds"].keys() == {"softmax", "sigmoid"}
+    assert set(results["rows"]["weight"]) == {0.1, 1.0}
     other = [*FEW, "--losses", "sigmoid", "--weights", "1", "--jobs", 1, "-o", tmp_path]
-    refused = call("compare", *other)
+    refused = call("compare", *other, "--latent", 7)
     assert refused.exit_code == 1
-    assert "made with other settings: losses" in refused.output
+    assert "made with other settings: common (latent 100, now 7)" in refused.output
     alone = call("compare", *other, "--fresh")
     assert alone.exit_code == 0
     assert "nothing to compare, as softmax" in alone.output
