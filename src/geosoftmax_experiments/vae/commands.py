@@ -142,7 +142,7 @@ def compare(
         str | None,
         typer.Option(
             help="Weights of the latent KL, separated by commas [0.1 to 10; dcgan 1 to 80; "
-            "mnist 0.01 to 10; digits 0.03 to 1]."
+            "mnist 0.003 to 10; digits 0.03 to 1]."
         ),
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Runs of each [3; digits 1].")] = None,

@@ -33,6 +33,10 @@ class Verdict(NamedTuple):
     `points` of the rates of its runs are at least `LEAST_RATE` and lie between those of softmax; at
     `lower` of them its divergence is lower. `ratio` is the geometric mean of its divergence over
     that of softmax, from `best` to `worst`.
+
+    Rates of softmax may go on beyond: `reach` is the highest that is compared, in nats, and
+    `lowest` the lowest divergence up to there over the lowest of softmax at any rate; each of the
+    seed where it is worst.
     """
 
     loss: str
@@ -43,11 +47,18 @@ class Verdict(NamedTuple):
     ratio: float
     best: float
     worst: float
+    reach: float
+    lowest: float
+
+    @property
+    def lower_at_all(self) -> bool:
+        """Whether it is lower wherever the two can be compared."""
+        return 0 < self.points == self.lower
 
     @property
     def dominates(self) -> bool:
-        """Whether it is lower wherever the two can be compared."""
-        return 0 < self.points == self.lower
+        """Whether the whole frontier of softmax lies above: also what is beyond its own rates."""
+        return self.lower_at_all and self.lowest < 1
 
 
 def at_budget(rows: Rows, budget: str) -> Rows:
@@ -128,13 +139,23 @@ def ratios(points: Rows, loss: str, direction: str) -> Rows:
 
 
 def _verdict(points: Rows, loss: str, direction: str, budget: str) -> Verdict:
-    every = ratios(points, loss, direction)["ratio"].to_numpy(float)
-    if not len(every):
-        return Verdict(loss, direction, budget, 0, 0, np.nan, np.nan, np.nan)
-    lower = int((every < 1).sum())
-    mean = float(np.exp(np.log(every).mean()))
+    found = ratios(points, loss, direction)
+    if found.empty:
+        return Verdict(loss, direction, budget, 0, 0, *[np.nan] * 5)
+    every = found["ratio"].to_numpy(float)
+    seeds = found.groupby("seed")
+    theirs = points[points["loss"] == REFERENCE].groupby("seed")[direction].min()
     return Verdict(
-        loss, direction, budget, lower, len(every), mean, float(every.min()), float(every.max())
+        loss=loss,
+        direction=direction,
+        budget=budget,
+        lower=int((every < 1).sum()),
+        points=len(every),
+        ratio=float(np.exp(np.log(every).mean())),
+        best=float(every.min()),
+        worst=float(every.max()),
+        reach=float(seeds["latent_kl"].max().min()),
+        lowest=float((seeds[direction].min() / theirs).max()),
     )
 
 

@@ -36,7 +36,7 @@ from geosoftmax_experiments.vae.kept import keep, read_kept
 from geosoftmax_experiments.vae.layers import LAYERS
 from geosoftmax_experiments.vae.measures import MEASURES
 
-__all__ = ["console_table", "console_verdicts", "rewrite_report", "write_report"]
+__all__ = ["console_table", "console_verdicts", "rewrite_report", "sentence", "write_report"]
 
 #: The weight of the paper.
 PAPER_WEIGHT = 1.0
@@ -121,7 +121,7 @@ def console_verdicts(comparison: Comparison) -> str:
     found = [verdict for verdict in verdicts(comparison.rows()) if verdict.budget == "epochs"]
     if not found:
         return f"At equal latent KL: {_ALONE}"
-    lines = [_sentence(verdict).replace("**", "") for verdict in found]
+    lines = [sentence(verdict).replace("**", "") for verdict in found]
     return "\n".join(["At equal latent KL, which is what to compare:", *lines])
 
 
@@ -159,7 +159,9 @@ def _markdown(results: dict[str, Any], rows: Rows, found: list[Verdict]) -> str:
         "## Who wins at equal rate",
         "Divergence of each loss over that of softmax at the same latent KL (a monotone cubic of "
         "the logarithms between the rates of softmax, seed by seed; rates beyond those of softmax, "
-        f"and below {LEAST_RATE:g} nat, do not count).",
+        f"and below {LEAST_RATE:g} nat, do not count). Softmax may go on beyond the highest rate "
+        "that is compared; so the last column has the lowest divergence of a loss up to there over "
+        "the lowest of softmax at any rate, for the seed where that is highest.",
         *_verdicts(found),
         "![Divergence against latent KL](frontier.png)",
         *_not_drawn(rows),
@@ -187,7 +189,7 @@ def _markdown(results: dict[str, Any], rows: Rows, found: list[Verdict]) -> str:
 def _verdicts(found: list[Verdict]) -> list[str]:
     if not found:
         return [_ALONE]
-    sentences = (_sentence(verdict) for verdict in found if verdict.budget == "epochs")
+    sentences = (sentence(verdict) for verdict in found if verdict.budget == "epochs")
     return [as_markdown(_verdict_table(found)), "\n".join(sentences)]
 
 
@@ -263,13 +265,23 @@ def _made_by(commits: dict[str, int], timed: str | None) -> str:
     return f"{runs}; steps timed by {timed}"
 
 
-def _sentence(verdict: Verdict) -> str:
+def sentence(verdict: Verdict) -> str:
+    """Return a verdict in words, an item of a list in Markdown."""
     name, what = LAYERS[verdict.loss].label, DIRECTION[verdict.direction]
     if not verdict.points:
         return f"- {name}, {what}: no rate in common with softmax; sweep other weights."
     share = f"{verdict.lower} of {verdict.points} rates"
     if verdict.dominates:
-        return f"- {name}, {what}: **below softmax everywhere** ({share})."
+        return (
+            f"- {name}, {what}: **below softmax everywhere** ({share}, up to {verdict.reach:.0f} "
+            "nats; and softmax gets as low at no rate)."
+        )
+    if verdict.lower_at_all:
+        return (
+            f"- {name}, {what}: below softmax wherever they were compared ({share}, up to "
+            f"{verdict.reach:.0f} nats); softmax goes on to higher rates, and gets lower there: "
+            "sweep smaller weights."
+        )
     if not verdict.lower:
         return f"- {name}, {what}: above softmax everywhere ({share})."
     return f"- {name}, {what}: below softmax at {share}."
@@ -285,6 +297,8 @@ def _verdict_table(found: list[Verdict]) -> pd.DataFrame:
             "ratio": v.ratio,
             "best": v.best,
             "worst": v.worst,
+            "up to, nats": f"{v.reach:.0f}",
+            "lowest ÷ lowest": v.lowest,
         }
         for v in found
     )

@@ -54,7 +54,7 @@ PRESETS = {
         1024,
         measurements=20,
         learning_rate=2e-3,
-        weights=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
+        weights=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
     ),
     "drawings": Preset(60, 128, measurements=20),
     "cat-strokes": Preset(20, 128),

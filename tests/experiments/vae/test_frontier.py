@@ -6,6 +6,7 @@ import pytest
 
 from geosoftmax_experiments.vae import figures
 from geosoftmax_experiments.vae.frontier import (
+    DIRECTIONS,
     LEAST_RATE,
     at_budget,
     matched_weights,
@@ -14,6 +15,7 @@ from geosoftmax_experiments.vae.frontier import (
     reference_at,
     verdicts,
 )
+from geosoftmax_experiments.vae.report import sentence
 
 
 def rows(factor=0.8, slower=1.0):
@@ -35,13 +37,29 @@ def rows(factor=0.8, slower=1.0):
 
 
 def test_a_frontier_that_lies_below_dominates():
-    for verdict in verdicts(rows(0.8)):
+    ended = rows(0.8)
+    beyond = (ended["loss"] == "softmax") & (ended["latent_kl"] > 101)
+    ended.loc[beyond, list(DIRECTIONS)] *= 3  # what softmax gains there, it loses again
+    for verdict in verdicts(ended):
+        assert verdict.lower_at_all
         assert verdict.dominates
-        assert verdict.ratio == pytest.approx(0.8)
         assert verdict.points == 2 * 2  # the rate 1 has softmax on both sides only at 2 … 200
+        assert verdict.reach == pytest.approx(100)
+        assert verdict.lowest < 1
+        assert "**below softmax everywhere** (4 of 4 rates, up to 100 nats" in sentence(verdict)
     for verdict in verdicts(rows(1.1)):
         assert verdict.lower == 0
         assert not verdict.dominates
+        assert "above softmax everywhere" in sentence(verdict)
+
+
+def test_a_frontier_dominates_only_if_softmax_does_not_go_on_below_it():
+    for verdict in verdicts(rows(0.8)):  # 0.8/100 at the last of its rates; softmax has 1/200
+        assert verdict.ratio == pytest.approx(0.8)
+        assert verdict.lower_at_all
+        assert verdict.lowest == pytest.approx(1.6)
+        assert not verdict.dominates
+        assert "gets lower there: sweep smaller weights" in sentence(verdict)
 
 
 def test_equal_seconds_stop_the_slower_loss_early():
