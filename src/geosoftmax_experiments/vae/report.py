@@ -332,8 +332,9 @@ def _all_table(rows: Rows) -> pd.DataFrame:
     means = _means(rows).reset_index()
     means["loss"] = [LAYERS[loss].label for loss in means["loss"]]
     means["weight"] = [f"{weight:g}" for weight in means["weight"]]
-    for name, digits in (("latent_kl", 1), ("support", 0)):
-        means[name] = [f"{value:.{digits}f}" for value in means[name]]
+    forms = {"hausdorff": ".3g", "hausdorff_reverse": ".3g", "latent_kl": ".1f", "support": ".0f"}
+    for name, form in forms.items():
+        means[name] = [f"{value:{form}}" for value in means[name]]
     return means.rename(columns=MEASURES)
 
 
