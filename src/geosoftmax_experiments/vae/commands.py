@@ -171,8 +171,8 @@ def compare(
 ) -> None:
     """Compare the output layers at equal rate: frontiers, training curves, pictures, a report.
 
-    A comparison that was stopped is continued by the same command; one with more losses, weights or
-    seeds does only the runs that are new.
+    A comparison that was stopped is continued by the same command. With other losses, weights or
+    seeds it grows: the runs that are new are done, and compared with those that the folder has.
     """
     console = Console()
     from geosoftmax_experiments.vae.comparing import Comparison, default_jobs, run
@@ -223,7 +223,8 @@ def compare(
     console.print(console_verdicts(comparison), soft_wrap=True)
     if comparison.seeds == 1:
         console.print(
-            "One run of each is a quick look: docs/drawings.md says what longer ones gave.",
+            "One run of each is a quick look: docs/drawings.md says what longer ones gave on "
+            "larger sets.",
             soft_wrap=True,
         )
     console.print(f"Report saved to {page.resolve()}", soft_wrap=True)
@@ -286,7 +287,7 @@ def _load(
     console.print(
         f"{data}: {height}×{width}, {len(split.train)} drawings to train, "
         f"{len(split.validation)} to validate, {len(split.test)} to test"
-        + (f"; {drawings.blank} blank ones dropped." if drawings.blank else ".")
+        + (f"; dropped as they are blank: {drawings.blank}." if drawings.blank else ".")
     )
     if (ink := drawings.ink()) > 0.5:
         remedy = "leave out --invert" if invert else "take --invert if they are dark on white"

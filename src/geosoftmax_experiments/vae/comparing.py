@@ -2,15 +2,17 @@
 
 The folder holds ``settings.json``, ``timing.json``, a folder of its own for each run in ``runs/``
 and, once that is complete, its measurements in ``units/``, with the commit that made them. A
-comparison that is stopped continues where it was, also in the middle of a run; with more losses,
-weights or seeds it does those that are new.
+comparison that is stopped continues where it was, also in the middle of a run. Asked for other
+losses, weights or seeds, it does the runs that are new, and compares them with those it has.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
+import re
 import shutil
 import statistics
 import subprocess
@@ -34,6 +36,7 @@ from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.progress import progress_bar
 from geosoftmax_experiments.vae.checkpoints import forget_state
 from geosoftmax_experiments.vae.frontier import Rows
+from geosoftmax_experiments.vae.layers import LAYERS
 from geosoftmax_experiments.vae.settings import RunSettings
 from geosoftmax_experiments.vae.training import Machine, read_metrics, time_steps, train
 
@@ -61,10 +64,21 @@ class Unit(NamedTuple):
         """The name of its folder and file."""
         return f"{self.loss}.w{self.weight:g}.s{self.seed}"
 
+    @classmethod
+    def named(cls, name: str) -> Unit:
+        """Return the run of a name."""
+        found = re.fullmatch(r"(.+)\.w(.+)\.s(\d+)", name)
+        if not found or found[1] not in LAYERS:
+            raise UserError(f"There is no run {name!r}.", "Remove its file from units/.")
+        return cls(found[1], float(found[2]), int(found[3]))
+
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is compared: `common` is shared by all runs; its loss, weight and seed are replaced."""
+    """What is asked for: `common` is shared by all runs; its loss, weight and seed are replaced.
+
+    What is compared is that, and the runs that the folder has besides.
+    """
 
     folder: Path
     common: RunSettings
@@ -77,19 +91,37 @@ class Comparison:
             values = getattr(self, name)
             if len(set(values)) < len(values):
                 raise UserError(f"One of the {name} comes twice.", "Name each once.")
+        if wrong := [f"{weight:g}" for weight in self.weights if not 0 < weight < math.inf]:
+            raise UserError(f"--weights has {', '.join(wrong)}.", "Give positive numbers.")
         if self.seeds < 1:
             raise UserError(f"--seeds is {self.seeds}.", "Give at least 1.")
         for unit in self.units():
             self.settings(unit)  # each is checked before any work is done
 
     def units(self) -> list[Unit]:
-        """Return all runs, seed by seed, so that a part of the work covers all losses."""
+        """Return the runs asked for, seed by seed, so that a part of the work covers all losses."""
         return [
             Unit(loss, weight, seed)
             for seed in range(self.seeds)
             for weight in self.weights
             for loss in self.losses
         ]
+
+    def all_units(self) -> list[Unit]:
+        """Return the runs that are compared, those that the folder has besides among them.
+
+        Their order does not depend on what is asked for.
+        """
+        asked = {unit.name: unit for unit in self.units()}
+        names = (path.stem for path in (self.folder / "units").glob("[!.]*.json"))
+        found = [*asked.values(), *(Unit.named(name) for name in names if name not in asked)]
+        place = list(LAYERS).index
+        return sorted(found, key=lambda unit: (unit.seed, unit.weight, place(unit.loss)))
+
+    def all_losses(self) -> list[str]:
+        """Return the losses that are compared."""
+        found = {unit.loss for unit in self.all_units()}
+        return [loss for loss in LAYERS if loss in found]
 
     def settings(self, unit: Unit) -> RunSettings:
         """Return the settings of a run."""
@@ -100,16 +132,17 @@ class Comparison:
         common = asdict(self.common)
         for name in ("loss", "weight", "seed"):
             del common[name]
+        units = self.all_units()
         return {
             "common": common,
-            "losses": self.losses,
-            "weights": self.weights,
-            "seeds": self.seeds,
+            "losses": self.all_losses(),
+            "weights": sorted({unit.weight for unit in units}),
+            "seeds": len({unit.seed for unit in units}),
             "versions": _versions(),
         }
 
     def claim(self) -> None:
-        """Make the folder this comparison's own: runs of it may differ in what is compared."""
+        """Make the folder this comparison's own; see that the runs in it are whole."""
         files.make_folder(self.folder / "units")
         for folder in (self.folder, self.folder / "units"):
             files.remove_partial(folder)
@@ -117,6 +150,7 @@ class Comparison:
         words = self.words()
         shared = {name: words[name] for name in ("common", "versions")}
         claim(self.folder / "settings.json", shared, holds_results=occupied)
+        self._done()
 
     def forget(self) -> None:
         """Remove the results that the folder holds, of whatever settings."""
@@ -131,7 +165,7 @@ class Comparison:
         return self.folder / "runs" / unit.name
 
     def missing(self) -> list[Unit]:
-        """Return the runs that are not complete."""
+        """Return the runs asked for that are not complete."""
         return [unit for unit in self.units() if not self._path(unit).exists()]
 
     def write(self, unit: Unit, rows: list[dict[str, Any]]) -> None:
@@ -147,7 +181,7 @@ class Comparison:
     def is_timed(self) -> bool:
         """Whether the steps of all losses were timed."""
         path = self.folder / "timing.json"
-        return path.exists() and set(self.losses) <= set(self.timing())
+        return path.exists() and set(self.all_losses()) <= set(self.timing())
 
     def rounds(self) -> dict[str, list[float]]:
         """Return the seconds of a step in each round of timing, of which `timing` is the median."""
@@ -185,8 +219,8 @@ class Comparison:
         return pd.DataFrame(self.records())
 
     def _done(self) -> list[tuple[Unit, dict[str, Any]]]:
-        units = (unit for unit in self.units() if self._path(unit).exists())
-        return [(unit, _read_run(self._path(unit))) for unit in units]
+        units = (unit for unit in self.all_units() if self._path(unit).exists())
+        return [(unit, _read_run(self._path(unit), self.common.epochs)) for unit in units]
 
     def _path(self, unit: Unit) -> Path:
         return self.folder / "units" / f"{unit.name}.json"
@@ -254,7 +288,7 @@ def _time(
 ) -> dict[str, list[float]]:
     """Time the losses in turns; return the seconds of a step in each round."""
     rounds, steps = timed_steps(comparison.common, drawings, machine)
-    found: dict[str, list[float]] = {loss: [] for loss in comparison.losses}
+    found: dict[str, list[float]] = {loss: [] for loss in comparison.all_losses()}
     with threadpool_limits(1), progress_bar(console) as bar:
         task = bar.add_task("timing steps", total=rounds * len(found))
         for _ in range(rounds):
@@ -287,15 +321,24 @@ def _read(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf8"))
     except ValueError:
-        raise UserError(
-            f"{path} is damaged.", "Remove it and run again: it alone is done anew."
-        ) from None
+        raise _damaged(path) from None
 
 
-def _read_run(path: Path) -> dict[str, Any]:
+def _read_run(path: Path, epochs: int) -> dict[str, Any]:
     """Read what a run measured; at first the commit was not written down."""
     found = _read(path)
-    return {"commit": None, "rows": found} if isinstance(found, list) else found
+    try:
+        run = {"commit": None, "rows": found} if isinstance(found, list) else dict(found)
+        complete = run["rows"][-1]["epoch"] == epochs and "commit" in run
+    except (KeyError, IndexError, TypeError, ValueError):
+        complete = False
+    if not complete:
+        raise _damaged(path)
+    return run
+
+
+def _damaged(path: Path) -> UserError:
+    return UserError(f"{path} is damaged.", "Remove it and run again: it alone is done anew.")
 
 
 def _versions() -> dict[str, str]:

@@ -41,7 +41,8 @@ def draw_curves(rows: Rows, weight: float, part: str) -> Figure:
     Lines are means over seeds, bands reach from the lowest to the highest.
     """
     matched = matched_weights(at_budget(rows, "epochs"), weight)
-    same = dict.fromkeys(matched, weight)
+    swept = set(rows.loc[rows["weight"] == weight, "loss"])  # a comparison may have grown unevenly
+    same = {loss: weight for loss in matched if loss in swept}
     figure, axes = plt.subplots(2, 2, figsize=(11, 6.4), sharey=True, layout="constrained")
     for line, (weights, what) in zip(
         axes,

@@ -81,7 +81,7 @@ def rewrite_report(folder: Path, output: Path) -> Path:
             f"{folder} holds no results of a comparison: {Path(error.filename).name} is missing.",
             "Give the folder that `geosoftmax vae compare` wrote, once it is done.",
         ) from None
-    except (ValueError, KeyError, zipfile.BadZipFile):
+    except (ValueError, KeyError, TypeError, IndexError, zipfile.BadZipFile):
         raise UserError(
             f"{path}, or pictures.npz beside it, is damaged.", "Compare again: runs are kept."
         ) from None
@@ -94,6 +94,7 @@ def _write_pages(folder: Path, results: dict[str, Any], shown: dict[str, dict[st
     found = verdicts(rows)
     figures.save(figures.draw_curves(rows, weight, common["on"]), folder / "curves.png")
     figures.save(figures.draw_frontier(rows, common["on"]), folder / "frontier.png")
+    (folder / "ratio.png").unlink(missing_ok=True)
     if _comparable(found):
         figures.save(figures.draw_ratio(rows, common["on"]), folder / "ratio.png")
     for name, lines in shown.items():
@@ -122,7 +123,7 @@ def console_verdicts(comparison: Comparison) -> str:
     if not found:
         return f"At equal latent KL: {_ALONE}"
     lines = [sentence(verdict).replace("**", "") for verdict in found]
-    return "\n".join(["At equal latent KL, which is what to compare:", *lines])
+    return "\n".join(["At equal latent KL, which is what to compare, and equal epochs:", *lines])
 
 
 def console_table(comparison: Comparison) -> Table:
@@ -157,11 +158,12 @@ def _markdown(results: dict[str, Any], rows: Rows, found: list[Verdict]) -> str:
         f"# Drawings: {common['data']}",
         _what(results),
         "## Who wins at equal rate",
-        "Divergence of each loss over that of softmax at the same latent KL (a monotone cubic of "
-        "the logarithms between the rates of softmax, seed by seed; rates beyond those of softmax, "
-        f"and below {LEAST_RATE:g} nat, do not count). Softmax may go on beyond the highest rate "
-        "that is compared; so the last column has the lowest divergence of a loss up to there over "
-        "the lowest of softmax at any rate, for the seed where that is highest.",
+        "Divergence of each loss over the lowest of softmax at the same latent KL or less (a "
+        "monotone cubic of the logarithms between the rates of softmax, seed by seed; rates beyond "
+        f"those of softmax, and below {LEAST_RATE:g} nat, do not count). Softmax may go on beyond "
+        "the highest rate that is compared, which is that of the seed where it is lowest; so the "
+        "last column has the lowest divergence of a loss up to there over the lowest of softmax at "
+        "any rate, for the seed where that is highest.",
         *_verdicts(found),
         "![Divergence against latent KL](frontier.png)",
         *_not_drawn(rows),
@@ -190,7 +192,7 @@ def _verdicts(found: list[Verdict]) -> list[str]:
     if not found:
         return [_ALONE]
     sentences = (sentence(verdict) for verdict in found if verdict.budget == "epochs")
-    return [as_markdown(_verdict_table(found)), "\n".join(sentences)]
+    return [as_markdown(_verdict_table(found)), "In words, at equal epochs:", "\n".join(sentences)]
 
 
 def _not_drawn(rows: Rows) -> list[str]:
@@ -242,7 +244,7 @@ def _what(results: dict[str, Any]) -> str:
     annealed = f" (annealed in {common['anneal']:g} of the epochs)" if common["anneal"] else ""
     return (
         f"{counts['pictures']:,} drawings of {height}×{width} pixels "
-        f"({counts['blank']} blank ones dropped): {counts['train']:,} to train, "
+        f"(besides {counts['blank']} blank ones): {counts['train']:,} to train, "
         f"{counts['validation']:,} to validate, {counts['test']:,} to test. Architecture "
         f"{common['architecture']}, latent size {common['latent']}, {common['epochs']} epochs, "
         f"batch {common['batch']}, Adam at {common['learning_rate']:g}{decayed}, precision "
@@ -297,7 +299,7 @@ def _verdict_table(found: list[Verdict]) -> pd.DataFrame:
             "ratio": v.ratio,
             "best": v.best,
             "worst": v.worst,
-            "up to, nats": f"{v.reach:.0f}",
+            "up to, nats": f"{v.reach:.0f}" if v.points else "–",
             "lowest ÷ lowest": v.lowest,
         }
         for v in found

@@ -90,6 +90,9 @@ def test_compare_writes_everything_and_continues(tmp_path, monkeypatch):
     (alone / "results.json").write_text(json.dumps(results))
     assert call("report", alone, "-o", tmp_path / "again").exit_code == 0
     assert "| – |" in (tmp_path / "again" / "report.md").read_text()
+    for damage in ("[]", "{", "{}"):
+        (alone / "results.json").write_text(damage)
+        assert "is damaged." in call("report", alone, "-o", tmp_path / "no").output
     # A unit that is lost is done anew, alone; other settings are refused unless asked to forget.
     units = {path: path.stat().st_mtime_ns for path in (tmp_path / "units").iterdir()}
     assert len(units) == 4
@@ -102,26 +105,44 @@ def test_compare_writes_everything_and_continues(tmp_path, monkeypatch):
     made = "3 runs by commit abc123, 1 run by commit def456; steps timed by abc123."
     assert made in (tmp_path / "report.md").read_text()
     assert [p for p, stamp in units.items() if p.stat().st_mtime_ns != stamp] == [lost]
-    # One more weight is one more run of each loss; one more loss has all steps timed again.
-    more = call("compare", *options, "--weights", "0.1,0.3,1", "-o", tmp_path)
-    assert "4 of 6 runs are done already" in more.output
+    # One more weight is one more run of each loss; one more loss has all steps timed again. All
+    # that the folder has is compared.
+    more = call("compare", *options, "--weights", "0.3", "-o", tmp_path)
     assert "timing steps" not in more.output
-    more = call("compare", *options, "--losses", "softmax,sigmoid", "-o", tmp_path)
-    assert "2 of 4 runs are done already" in more.output
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert set(results["rows"]["weight"]) == {0.1, 0.3, 1.0}
+    assert results["settings"]["weights"] == [0.1, 0.3, 1.0]
+    more = call("compare", *options, "--losses", "sigmoid", "--weights", "0.3", "-o", tmp_path)
+    assert more.exit_code == 0, more.output
     assert "timing steps" in more.output
     results = json.loads((tmp_path / "results.json").read_text())
-    assert results["rounds"].keys() == {"softmax", "sigmoid"}
-    assert set(results["rows"]["weight"]) == {0.1, 1.0}
+    assert results["rounds"].keys() == {"softmax", "potential", "sigmoid"}
+    assert results["settings"]["losses"] == ["softmax", "potential", "sigmoid"]
+    assert len(set(zip(results["rows"]["loss"], results["rows"]["weight"], strict=True))) == 7
     other = [*FEW, "--losses", "sigmoid", "--weights", "1", "--jobs", 1, "-o", tmp_path]
     refused = call("compare", *other, "--latent", 7)
     assert refused.exit_code == 1
-    assert "made with other settings: common (latent 100, now 7)" in refused.output
+    assert "made with other settings: latent 100, now 7." in refused.output
+    # Runs that are not whole are noticed before anything is trained.
+    kept = lost.read_text()
+    for text in ("[]", "{}", '{"loss": "softmax"}', kept[: len(kept) // 2], kept.replace("2", "1")):
+        lost.write_text(text)
+        damaged = call("compare", *options, "--weights", "7", "-o", tmp_path)
+        assert damaged.exit_code == 1
+        assert "potential.w1.s0.json is damaged." in damaged.output.replace("\n", "")
+        assert not list((tmp_path / "units").glob("*.w7.*"))
+    lost.write_text(kept)
+    stray = tmp_path / "units" / "notes.json"
+    stray.write_text("[]")
+    assert "There is no run 'notes'" in call("compare", *options, "-o", tmp_path).output
+    stray.unlink()
     alone = call("compare", *other, "--fresh")
     assert alone.exit_code == 0
     assert "nothing to compare, as softmax" in alone.output
     assert "One run of each is a quick look" in alone.output
     assert "nothing to compare, as softmax" in (tmp_path / "report.md").read_text()
     assert [path.name for path in (tmp_path / "units").iterdir()] == ["sigmoid.w1.s0.json"]
+    assert not (tmp_path / "ratio.png").exists()
 
 
 def test_dark_on_white_is_noticed(tmp_path):
@@ -191,7 +212,7 @@ def test_no_more_steps_are_timed_than_a_run_has():
         (["compare", "-o", "x", "--losses", ","], "--losses is empty"),
         (["compare", "-o", "x", "--losses", "softmax,softmax"], "comes twice"),
         (["compare", "-o", "x", "--weights", "a,1"], "'a,1' are no numbers"),
-        (["compare", "-o", "x", "--weights", "1,-1"], "--weight is -1.0"),
+        (["compare", "-o", "x", "--weights", "1,-1"], "--weights has -1."),
         (["compare", "-o", "x", "--seeds", "0"], "--seeds is 0"),
         (["compare", "-o", "x", "--jobs", "0"], "--jobs 0"),
         (["report", "none"], "results.json is missing"),
