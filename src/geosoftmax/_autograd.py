@@ -190,9 +190,7 @@ class _SupportSolve(Function):
 
     @staticmethod
     def forward(rhs: Tensor, theta: Tensor, support: Tensor, cost: Cost) -> Tensor:
-        if theta is not cost.parameter or theta.requires_grad:
-            cost = cost.with_parameter(theta)  # else itself, with all that it remembers
-        return _ops.support_solve(rhs, support, cost)
+        return _ops.support_solve(rhs, support, cost.with_parameter(theta))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

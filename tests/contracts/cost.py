@@ -6,11 +6,31 @@ from typing import ClassVar
 import pytest
 import torch
 
-from geosoftmax import Cost
+from geosoftmax import (
+    Cost,
+    geometric_logistic_loss,
+    geometric_softmax,
+    hausdorff_divergence,
+    potential_logistic_loss,
+    potential_softmax,
+    sinkhorn_negentropy,
+    sinkhorn_potential,
+    smooth_scores,
+)
 from tests.conftest import assert_close
 from tests.generators import apply_dense, flat, kernel, randn
 
 DTYPES = [torch.float64, torch.float32]
+CALLS = {
+    "softmax": lambda f, alpha, cost: geometric_softmax(f, cost).square(),
+    "loss": lambda f, alpha, cost: geometric_logistic_loss(f, alpha, cost),
+    "negentropy": lambda f, alpha, cost: sinkhorn_negentropy(alpha, cost),
+    "potential": lambda f, alpha, cost: sinkhorn_potential(alpha, cost),
+    "divergence": lambda f, alpha, cost: hausdorff_divergence(alpha, alpha.detach().flip(0), cost),
+    "potential softmax": lambda f, alpha, cost: potential_softmax(f, cost).square(),
+    "potential loss": lambda f, alpha, cost: potential_logistic_loss(f, alpha, cost),
+    "smoothing": lambda f, alpha, cost: smooth_scores(f, cost),
+}
 
 
 def coarser(*dtypes):
@@ -144,6 +164,33 @@ class CostContract:
         assert_close(single.matvec(u), cost.matvec(u), torch.float32)
         assert cost.to("meta").device.type == "meta"
         assert cost.device.type == "cpu"
+
+    def test_what_it_has_already_is_itself(self, make):
+        cost = make().to(torch.float64)
+        assert cost.to(dtype=cost.dtype) is cost
+        assert cost.to(cost.device) is cost
+        assert cost.with_parameter(cost.parameter) is cost
+        assert cost.detach() is cost
+        assert cost.to(dtype=cost.dtype, copy=True) is not cost
+
+    @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+    def test_nothing_is_derived_twice(self, make, call, monkeypatch):
+        """Kernels, their factors and the like are made in the first call, and kept."""
+        cost = make().to(dtype=torch.float64)
+        if cost.batch_shape:
+            pytest.skip("one cost per sample: its parts are made as they are needed")
+        scores = self.signal(cost, 3).requires_grad_()
+        alpha = torch.softmax(flat(self.signal(cost, 3, seed=1), cost), -1).reshape(scores.shape)
+        alpha.requires_grad_()
+        call(scores, alpha, cost).sum().backward()
+        made, once = [], Cost._once
+
+        def spy(cost, name, build):
+            return once(cost, name, lambda: (made.append(name), build())[1])
+
+        monkeypatch.setattr(Cost, "_once", spy)
+        call(scores, alpha, cost).sum().backward()
+        assert not made
 
     def test_flatten_is_inverted_by_unflatten(self, make):
         cost = make() * 1.5

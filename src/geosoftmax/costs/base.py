@@ -46,9 +46,16 @@ class Cost(ABC):
     def parameter(self) -> Tensor:
         """The tensor that gradients flow to."""
 
-    @abstractmethod
     def with_parameter(self, parameter: Tensor) -> Cost:
-        """Return the same cost with another parameter (unchecked)."""
+        """Return the same cost with another parameter (unchecked).
+
+        With its own it is itself, with all that it remembers.
+        """
+        return self if parameter is self.parameter else self._replaced(parameter)
+
+    @abstractmethod
+    def _replaced(self, parameter: Tensor) -> Cost:
+        """Return a new cost with the parameter."""
 
     @property
     @abstractmethod
@@ -151,13 +158,20 @@ class Cost(ABC):
         return torch.Size(self.shape).numel()
 
     def to(self, *args: Any, **kwargs: Any) -> Cost:
-        """Move or cast, with the arguments of `torch.Tensor.to`. Index tensors keep their dtype."""
+        """Move or cast, with the arguments of `torch.Tensor.to`. Index tensors keep their dtype.
+
+        Where there is nothing to do, it is itself.
+        """
         spec, tensors = self.flatten()
         moved = [_move(t, *args, **kwargs) for t in tensors]
+        if all(a is b for a, b in zip(moved, tensors, strict=True)):
+            return self
         return Cost.unflatten(spec, moved)
 
     def detach(self) -> Cost:
-        """Return the cost without gradient history."""
+        """Return the cost without gradient history: itself, if it has none."""
+        if not self.parameter.requires_grad:
+            return self
         return self.with_parameter(self.parameter.detach())
 
     # ------------------------------------------------------- frozen
@@ -199,7 +213,7 @@ class ScaledCost(Cost):
     def parameter(self) -> Tensor:
         return self.scale
 
-    def with_parameter(self, parameter: Tensor) -> Cost:
+    def _replaced(self, parameter: Tensor) -> Cost:
         spec, tensors = self.flatten()
         return Cost.unflatten(spec, [parameter, *tensors[1:]])
 

@@ -147,7 +147,7 @@ class DenseCost(Cost):
     def diagonal(self) -> Tensor:
         return self.kernel().diagonal(dim1=-2, dim2=-1)
 
-    def with_parameter(self, parameter: Tensor) -> DenseCost:
+    def _replaced(self, parameter: Tensor) -> DenseCost:
         return DenseCost._rebuild(self.spec, [parameter])
 
     @property
@@ -162,7 +162,7 @@ class DenseCost(Cost):
 
     def __mul__(self, factor: float | Tensor) -> DenseCost:
         factor = check_multiplier(factor).to(self.C.device)
-        return self.with_parameter(self.C * factor)
+        return self._replaced(self.C * factor)
 
     def __repr__(self) -> str:
         size = self.shape[0]

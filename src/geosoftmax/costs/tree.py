@@ -133,8 +133,8 @@ class TreeCost(ScaledCost):
         )
         return cost
 
-    def with_parameter(self, parameter: Tensor) -> TreeCost:
-        cost = super().with_parameter(parameter)
+    def _replaced(self, parameter: Tensor) -> TreeCost:
+        cost = super()._replaced(parameter)
         assert isinstance(cost, TreeCost)
         cost._store(names=self.names)
         return cost
