@@ -41,7 +41,7 @@ def solve(
     """Return ``alpha``, ``u``, ``lower``, ``upper``, iterations for scores of any batch shape."""
     if is_concrete(scores, cost.parameter):
         with torch.no_grad():
-            return _solve(scores, cost.detach(), tol, max_iter, method, init)
+            return _solve(scores, _constant(cost), tol, max_iter, method, init)
     spec, tensors = _flat(cost)
     return _solve_op(scores, tensors, spec, len(cost.shape), tol, max_iter, method, init)
 
@@ -144,7 +144,7 @@ def support_solve(rhs: Tensor, support: Tensor, cost: Cost) -> Tensor:
     """``x`` with ``K_SS x_S = rhs_S`` on the support and 0 elsewhere."""
     if is_concrete(rhs, support, cost.parameter):
         with torch.no_grad():
-            return _support_solve(rhs, support, cost.detach())
+            return _support_solve(rhs, support, _constant(cost))
     spec, tensors = _flat(cost)
     return _support_solve_op(rhs, support, tensors, spec)
 
@@ -176,7 +176,7 @@ def sinkhorn(alpha: Tensor, cost: Cost, name: str, sum_tolerance: float, *, sing
     """``v ≥ 0`` with ``v · Kv = α``; `single` if the digits of float32 are enough."""
     if is_concrete(alpha, cost.parameter):
         with torch.no_grad():
-            return _sinkhorn(alpha, cost.detach(), name, sum_tolerance, single)
+            return _sinkhorn(alpha, _constant(cost), name, sum_tolerance, single)
     spec, tensors = _flat(cost)
     return _sinkhorn_op(alpha, tensors, spec, name, sum_tolerance, single)
 
@@ -294,6 +294,11 @@ _register_vmap(_sinkhorn_op, signals=(0,), tensors=1, outputs=1)
 
 
 # ------------------------------------------------------------------ costs
+
+
+def _constant(cost: Cost) -> Cost:
+    """Return the cost without history; itself, with all that it remembers, where it has none."""
+    return cost.detach() if cost.parameter.requires_grad else cost
 
 
 def _flat(cost: Cost) -> tuple[str, list[Tensor]]:

@@ -50,8 +50,8 @@ def _difference(key: str, found: Any, wanted: Any) -> str:
         names = sorted(k for k in found.keys() | wanted.keys() if found.get(k) != wanted.get(k))
         if key == "data":  # fingerprints say nothing to a reader
             return f"other data for {', '.join(names)}"
-        told = ", ".join(_difference(k, found.get(k), wanted.get(k)) for k in names[:3])
-        return told if key == "common" else f"{key} ({told})"
+        told = [_difference(k, found.get(k), wanted.get(k)) for k in names[:3]]
+        return f"{key} ({', '.join(told)})"
     if key == "digest":
         return "other data"
     return f"{key} {found}, now {wanted}"

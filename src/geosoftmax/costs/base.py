@@ -169,9 +169,7 @@ class Cost(ABC):
         return Cost.unflatten(spec, moved)
 
     def detach(self) -> Cost:
-        """Return the cost without gradient history: itself, if it has none."""
-        if not self.parameter.requires_grad:
-            return self
+        """Return the cost without gradient history."""
         return self.with_parameter(self.parameter.detach())
 
     # ------------------------------------------------------- frozen

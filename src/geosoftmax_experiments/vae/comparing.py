@@ -9,7 +9,6 @@ losses, weights or seeds, it does the runs that are new, and compares them with 
 from __future__ import annotations
 
 import json
-import math
 import os
 import platform
 import re
@@ -67,7 +66,7 @@ class Unit(NamedTuple):
     @classmethod
     def named(cls, name: str) -> Unit:
         """Return the run of a name."""
-        found = re.fullmatch(r"(.+)\.w(.+)\.s(\d+)", name)
+        found = re.fullmatch(r"(.+)\.w(\d+\.?\d*(?:e[+-]?\d+)?)\.s(\d+)", name)
         if not found or found[1] not in LAYERS:
             raise UserError(f"There is no run {name!r}.", "Remove its file from units/.")
         return cls(found[1], float(found[2]), int(found[3]))
@@ -91,8 +90,6 @@ class Comparison:
             values = getattr(self, name)
             if len(set(values)) < len(values):
                 raise UserError(f"One of the {name} comes twice.", "Name each once.")
-        if wrong := [f"{weight:g}" for weight in self.weights if not 0 < weight < math.inf]:
-            raise UserError(f"--weights has {', '.join(wrong)}.", "Give positive numbers.")
         if self.seeds < 1:
             raise UserError(f"--seeds is {self.seeds}.", "Give at least 1.")
         for unit in self.units():
@@ -148,7 +145,7 @@ class Comparison:
             files.remove_partial(folder)
         occupied = any((self.folder / "units").iterdir())
         words = self.words()
-        shared = {name: words[name] for name in ("common", "versions")}
+        shared = {**words["common"], "versions": words["versions"]}
         claim(self.folder / "settings.json", shared, holds_results=occupied)
         self._done()
 

@@ -34,9 +34,8 @@ class Verdict(NamedTuple):
     `lower` of them its divergence is lower. `ratio` is the geometric mean of its divergence over
     that of softmax, from `best` to `worst`.
 
-    Rates of softmax may go on beyond: `reach` is the highest that is compared, in nats, and
-    `lowest` the lowest divergence up to there over the lowest of softmax at any rate; each of the
-    seed where it is worst.
+    From the other side: softmax has `runs`, at any rate; `above` of them lie above what the loss
+    reaches at their rate or less, which is at most `closest` times their divergence.
     """
 
     loss: str
@@ -47,18 +46,19 @@ class Verdict(NamedTuple):
     ratio: float
     best: float
     worst: float
-    reach: float
-    lowest: float
+    above: int
+    runs: int
+    closest: float
 
     @property
     def lower_at_all(self) -> bool:
-        """Whether it is lower wherever the two can be compared."""
+        """Whether it is lower at each of its own rates that can be compared."""
         return 0 < self.points == self.lower
 
     @property
     def dominates(self) -> bool:
-        """Whether the whole frontier of softmax lies above: also what is beyond its own rates."""
-        return self.lower_at_all and self.lowest < 1
+        """Whether the whole frontier of softmax lies above, also beyond the rates of the loss."""
+        return self.lower_at_all and self.above == self.runs
 
 
 def at_budget(rows: Rows, budget: str) -> Rows:
@@ -139,12 +139,11 @@ def ratios(points: Rows, loss: str, direction: str) -> Rows:
 
 
 def _verdict(points: Rows, loss: str, direction: str, budget: str) -> Verdict:
-    found = ratios(points, loss, direction)
-    if found.empty:
-        return Verdict(loss, direction, budget, 0, 0, *[np.nan] * 5)
-    every = found["ratio"].to_numpy(float)
-    seeds = found.groupby("seed")
-    theirs = points[points["loss"] == REFERENCE].groupby("seed")[direction].min()
+    every = ratios(points, loss, direction)["ratio"].to_numpy(float)
+    theirs = _ratios_at_softmax(points, loss, direction)
+    if not len(every):
+        nan = np.nan
+        return Verdict(loss, direction, budget, 0, 0, nan, nan, nan, 0, len(theirs), nan)
     return Verdict(
         loss=loss,
         direction=direction,
@@ -154,9 +153,24 @@ def _verdict(points: Rows, loss: str, direction: str, budget: str) -> Verdict:
         ratio=float(np.exp(np.log(every).mean())),
         best=float(every.min()),
         worst=float(every.max()),
-        reach=float(seeds["latent_kl"].max().min()),
-        lowest=float((seeds[direction].min() / theirs).max()),
+        above=int((theirs < 1).sum()),
+        runs=len(theirs),
+        closest=float(np.fmax.reduce(theirs)),  # NaN only where there is nothing else
     )
+
+
+def _ratios_at_softmax(points: Rows, loss: str, direction: str) -> np.ndarray:
+    """Return what a loss reaches at the rates of softmax or less, over softmax, run by run.
+
+    NaN where all rates of the loss are higher.
+    """
+    found = []
+    for seed, theirs in compared(points[points["loss"] == REFERENCE]).groupby("seed"):
+        ours = points[(points["loss"] == loss) & (points["seed"] == seed)]
+        rates, values = (ours[name].to_numpy(float) for name in ("latent_kl", direction))
+        at = np.minimum(theirs["latent_kl"].to_numpy(float), rates.max(initial=0.0))
+        found.append(reference_at(rates, values, at) / theirs[direction].to_numpy(float))
+    return np.concatenate(found) if found else np.zeros(0)
 
 
 def matched_weights(points: Rows, near: float) -> dict[str, float]:

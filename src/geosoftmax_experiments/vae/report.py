@@ -94,9 +94,10 @@ def _write_pages(folder: Path, results: dict[str, Any], shown: dict[str, dict[st
     found = verdicts(rows)
     figures.save(figures.draw_curves(rows, weight, common["on"]), folder / "curves.png")
     figures.save(figures.draw_frontier(rows, common["on"]), folder / "frontier.png")
-    (folder / "ratio.png").unlink(missing_ok=True)
     if _comparable(found):
         figures.save(figures.draw_ratio(rows, common["on"]), folder / "ratio.png")
+    else:
+        (folder / "ratio.png").unlink(missing_ok=True)
     for name, lines in shown.items():
         figures.save(pictures.draw_rows(lines), folder / f"{name}.png")
     text = _markdown(results, rows, found)
@@ -160,10 +161,10 @@ def _markdown(results: dict[str, Any], rows: Rows, found: list[Verdict]) -> str:
         "## Who wins at equal rate",
         "Divergence of each loss over the lowest of softmax at the same latent KL or less (a "
         "monotone cubic of the logarithms between the rates of softmax, seed by seed; rates beyond "
-        f"those of softmax, and below {LEAST_RATE:g} nat, do not count). Softmax may go on beyond "
-        "the highest rate that is compared, which is that of the seed where it is lowest; so the "
-        "last column has the lowest divergence of a loss up to there over the lowest of softmax at "
-        "any rate, for the seed where that is highest.",
+        f"those of softmax, and below {LEAST_RATE:g} nat, do not count). Rates of softmax may go "
+        "on beyond those of a loss, so the last two columns look from the other side: at how many "
+        "runs of softmax it is above the lowest of the loss at the same latent KL or less, and the "
+        "highest ratio of the latter to the former.",
         *_verdicts(found),
         "![Divergence against latent KL](frontier.png)",
         *_not_drawn(rows),
@@ -275,14 +276,13 @@ def sentence(verdict: Verdict) -> str:
     share = f"{verdict.lower} of {verdict.points} rates"
     if verdict.dominates:
         return (
-            f"- {name}, {what}: **below softmax everywhere** ({share}, up to {verdict.reach:.0f} "
-            "nats; and softmax gets as low at no rate)."
+            f"- {name}, {what}: **below softmax everywhere** ({share}, and at all {verdict.runs} "
+            "of softmax)."
         )
     if verdict.lower_at_all:
         return (
-            f"- {name}, {what}: below softmax wherever they were compared ({share}, up to "
-            f"{verdict.reach:.0f} nats); softmax goes on to higher rates, and gets lower there: "
-            "sweep smaller weights."
+            f"- {name}, {what}: below softmax at {share}, but at {verdict.above} of "
+            f"{verdict.runs} of softmax: sweep other weights."
         )
     if not verdict.lower:
         return f"- {name}, {what}: above softmax everywhere ({share})."
@@ -299,8 +299,8 @@ def _verdict_table(found: list[Verdict]) -> pd.DataFrame:
             "ratio": v.ratio,
             "best": v.best,
             "worst": v.worst,
-            "up to, nats": f"{v.reach:.0f}" if v.points else "–",
-            "lowest ÷ lowest": v.lowest,
+            "softmax above at": f"{v.above} of {v.runs}",
+            "worst there": v.closest,
         }
         for v in found
     )

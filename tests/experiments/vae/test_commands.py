@@ -132,10 +132,11 @@ def test_compare_writes_everything_and_continues(tmp_path, monkeypatch):
         assert "potential.w1.s0.json is damaged." in damaged.output.replace("\n", "")
         assert not list((tmp_path / "units").glob("*.w7.*"))
     lost.write_text(kept)
-    stray = tmp_path / "units" / "notes.json"
-    stray.write_text("[]")
-    assert "There is no run 'notes'" in call("compare", *options, "-o", tmp_path).output
-    stray.unlink()
+    for name in ("notes", "softmax.w1.2.3.s0", "other.w1.s0"):
+        stray = tmp_path / "units" / f"{name}.json"
+        stray.write_text("[]")
+        assert f"There is no run '{name}'" in call("compare", *options, "-o", tmp_path).output
+        stray.unlink()
     alone = call("compare", *other, "--fresh")
     assert alone.exit_code == 0
     assert "nothing to compare, as softmax" in alone.output
@@ -212,7 +213,7 @@ def test_no_more_steps_are_timed_than_a_run_has():
         (["compare", "-o", "x", "--losses", ","], "--losses is empty"),
         (["compare", "-o", "x", "--losses", "softmax,softmax"], "comes twice"),
         (["compare", "-o", "x", "--weights", "a,1"], "'a,1' are no numbers"),
-        (["compare", "-o", "x", "--weights", "1,-1"], "--weights has -1."),
+        (["compare", "-o", "x", "--weights", "1,-1"], "--weight is -1.0"),
         (["compare", "-o", "x", "--seeds", "0"], "--seeds is 0"),
         (["compare", "-o", "x", "--jobs", "0"], "--jobs 0"),
         (["report", "none"], "results.json is missing"),

@@ -44,22 +44,27 @@ def test_a_frontier_that_lies_below_dominates():
         assert verdict.lower_at_all
         assert verdict.dominates
         assert verdict.points == 2 * 2  # the rate 1 has softmax on both sides only at 2 … 200
-        assert verdict.reach == pytest.approx(100)
-        assert verdict.lowest < 1
-        assert "**below softmax everywhere** (4 of 4 rates, up to 100 nats" in sentence(verdict)
+        assert (verdict.above, verdict.runs) == (6, 6)
+        assert verdict.closest == pytest.approx(0.8)
+        assert "**below softmax everywhere** (4 of 4 rates, and at all 6 of" in sentence(verdict)
     for verdict in verdicts(rows(1.1)):
-        assert verdict.lower == 0
+        assert verdict.lower == verdict.above == 0
         assert not verdict.dominates
         assert "above softmax everywhere" in sentence(verdict)
 
 
-def test_a_frontier_dominates_only_if_softmax_does_not_go_on_below_it():
+def test_a_frontier_dominates_only_if_it_does_so_at_the_rates_of_softmax():
     for verdict in verdicts(rows(0.8)):  # 0.8/100 at the last of its rates; softmax has 1/200
         assert verdict.ratio == pytest.approx(0.8)
         assert verdict.lower_at_all
-        assert verdict.lowest == pytest.approx(1.6)
+        assert (verdict.above, verdict.runs) == (4, 6)
+        assert verdict.closest == pytest.approx(1.6)
         assert not verdict.dominates
-        assert "gets lower there: sweep smaller weights" in sentence(verdict)
+        assert "but at 4 of 6 of softmax: sweep other weights" in sentence(verdict)
+    known = rows(0.8)  # at the lowest of softmax's rates there is nothing to compare
+    for verdict in verdicts(known[(known["loss"] == "softmax") | (known["weight"] < 10)]):
+        assert (verdict.above, verdict.runs) == (2, 6)
+        assert not verdict.dominates
 
 
 def test_equal_seconds_stop_the_slower_loss_early():
