@@ -3,7 +3,7 @@
 All that is random derives from (seed, epoch, step): the order of the drawings and the noise of the
 codes. So a run that continues from the end of an epoch does what it would have done. Drawings are
 bytes on the device; a batch is picked there by its numbers, and each process takes every n-th row
-of the one batch that they share.
+of the one batch that they share. On one GPU a step is recorded once and then replayed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.vae.layers import LAYERS
 from geosoftmax_experiments.vae.measures import Means, measure
 from geosoftmax_experiments.vae.models import VAE, Code
+from geosoftmax_experiments.vae.replay import Step, record
 from geosoftmax_experiments.vae.settings import RunSettings, derive_seed
 
 __all__ = ["DrawingVAE", "build_net", "drawing_cost"]
@@ -30,6 +31,9 @@ ON_DEVICE = 4 << 30
 EVALUATION_BATCH = 500
 #: Where annealing starts, as a part of the scale of the cost.
 WIDE = 0.1
+#: Where steps can be replayed, and in which precisions: others scale the loss by what happened.
+REPLAYING = ("cuda",)
+REPLAYED = ("32-true", "bf16-mixed")
 
 
 def drawing_cost(settings: RunSettings) -> Cost:
@@ -51,9 +55,11 @@ class DrawingVAE(pl.LightningModule):
     ----------
     settings : RunSettings
     drawings : Drawings
+    replay : bool
+        Replay steps, where that is possible.
     """
 
-    def __init__(self, settings: RunSettings, drawings: Drawings) -> None:
+    def __init__(self, settings: RunSettings, drawings: Drawings, *, replay: bool = True) -> None:
         super().__init__()
         split = drawings.split()
         self.settings = settings
@@ -69,6 +75,8 @@ class DrawingVAE(pl.LightningModule):
         self._order: tuple[int, Tensor] | None = None
         self._bad_step = torch.tensor(-1)
         self._means = Means()
+        self._replay = replay
+        self._replayed: Step | None = None
 
     @property
     def steps(self) -> int:
@@ -115,13 +123,24 @@ class DrawingVAE(pl.LightningModule):
         fused = self.device.type == "cuda"
         return torch.optim.Adam(self.parameters(), self.settings.learning_rate, fused=fused)
 
+    def on_train_start(self) -> None:
+        """Record a step, where steps can be replayed."""
+        replay = self._replay and self._can_replay()
+        self._ready_optimizer(replay)
+        self._replayed = self._record() if replay else None
+        if replay and self._replayed is None:
+            self._ready_optimizer(replay=False)
+
     def on_train_batch_start(self, batch: int, batch_idx: int) -> None:
         """Set the learning rate of the step."""
         if self.settings.decay:
             done = (self.current_epoch * self.steps + batch) / (self.settings.epochs * self.steps)
             rate = self.settings.learning_rate * (1 + math.cos(math.pi * done)) / 2
             for group in self.trainer.optimizers[0].param_groups:
-                group["lr"] = rate
+                if isinstance(group["lr"], Tensor):
+                    group["lr"].fill_(rate)
+                else:
+                    group["lr"] = rate
 
     def train_dataloader(self) -> Any:
         """Numbers of steps: `training_step` picks the drawings."""
@@ -132,22 +151,34 @@ class DrawingVAE(pl.LightningModule):
         return range(math.ceil(len(self._test) / EVALUATION_BATCH))
 
     def training_step(self, batch: int, batch_idx: int) -> Tensor:
-        """Return ``hw ℓ + weight · latent KL`` of a batch."""
-        alpha = self._batch(batch)
+        """Return ``hw ℓ + weight · latent KL`` of a batch, of a step that is done if replayed."""
+        rows = self._rows(batch)
         noise = self._noise(self.settings.batch, "train", self.current_epoch, batch)
-        scores, mean, log_variance = self.net(alpha, noise)
-        self._see_that_finite(scores)
-        reconstruction = self.layer.loss(scores, alpha, self._cost_now).mean()
-        rate = Code(mean, log_variance).rate().mean()
-        loss = math.prod(self.settings.shape) * reconstruction + self.settings.weight * rate
         step = self.current_epoch * self.steps + batch
-        bad = ~torch.isfinite(loss.detach()) & (self._bad_step < 0)
-        self._bad_step = torch.where(bad, step, self._bad_step)
+        loss, rate = (self._replayed or self._loss)(rows, noise, step)
         if self.trainer.loggers:
-            self.log_dict(
-                {"train/loss": loss.detach(), "train/latent_kl": rate.detach()}, prog_bar=True
-            )
+            told = {"train/loss": loss.detach().clone(), "train/latent_kl": rate.detach().clone()}
+            self.log_dict(told, prog_bar=True)
         return loss
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Differentiate; a replayed step has done so."""
+        if self._replayed is None:
+            super().backward(loss, *args, **kwargs)
+
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Any) -> None:
+        """Forget the gradients; a replayed step has its own."""
+        if self._replayed is None:
+            super().optimizer_zero_grad(epoch, batch_idx, optimizer)
+
+    def optimizer_step(
+        self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
+    ) -> None:
+        """Let the optimizer do the step, or replay it, which is `training_step`."""
+        if self._replayed is None:
+            super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+        else:
+            optimizer_closure()
 
     def on_validation_epoch_start(self) -> None:
         """Forget the measures before."""
@@ -177,9 +208,67 @@ class DrawingVAE(pl.LightningModule):
         if (step := int(self._bad_step)) >= 0:
             self._not_finite("loss", step)
 
-    # -------------------------------------------------------------- batches
+    # -------------------------------------------------------------- steps
 
-    def _batch(self, step: int) -> Tensor:
+    def _loss(self, rows: Tensor, noise: Tensor, step: Tensor | int) -> tuple[Tensor, Tensor]:
+        """Return the loss of some rows of the drawings, and the latent KL in it."""
+        alpha = as_distributions(self._train[rows].to(self.device, non_blocking=True))
+        scores, mean, log_variance = self.net(alpha, noise)
+        self._see_that_finite(scores)
+        reconstruction = self.layer.loss(scores, alpha, self._cost_now).mean()
+        rate = Code(mean, log_variance).rate().mean()
+        loss = math.prod(self.settings.shape) * reconstruction + self.settings.weight * rate
+        bad = ~torch.isfinite(loss.detach()) & (self._bad_step < 0)
+        self._bad_step.copy_(torch.where(bad, step, self._bad_step))
+        return loss, rate
+
+    def _can_replay(self) -> bool:
+        """Whether all steps are the same operations on one device."""
+        settings = self.settings
+        return (
+            self.device.type in REPLAYING
+            and self._train.device == self.device
+            and self.trainer.world_size == 1
+            and settings.precision in REPLAYED
+            and not settings.compile
+            and not settings.anneal
+        )
+
+    def _ready_optimizer(self, replay: bool) -> None:
+        """Keep its rate where it can be replayed, or not; a checkpoint may have it otherwise."""
+        for group in self.trainer.optimizers[0].param_groups:
+            rate = float(group["lr"])
+            group["lr"] = torch.tensor(rate, device=self.device) if replay else rate
+            group["capturable"] = replay and self.device.type == "cuda"
+
+    def _record(self) -> Step | None:
+        """Record a whole step: loss, gradient, optimizer."""
+        self._cost_now = self._cost
+        optimizer = self.trainer.optimizers[0]
+        mixed = self.settings.precision == "bf16-mixed"
+
+        def step(*inputs: Tensor) -> tuple[Tensor, Tensor]:
+            optimizer.zero_grad(set_to_none=True)
+            with torch.autocast(self.device.type, torch.bfloat16, mixed, cache_enabled=False):
+                loss, rate = self._loss(*inputs)
+            loss.backward()
+            optimizer.step()
+            return loss.detach(), rate.detach()
+
+        def state() -> dict[str, Tensor]:
+            found = {"bad step": self._bad_step, **dict(self.named_buffers())}
+            for name, parameter in self.named_parameters():
+                kept = optimizer.state.get(parameter, {})
+                found |= {name: parameter, **{f"{name}: {k}": v for k, v in kept.items()}}
+            return found
+
+        size = self.settings.batch
+        rows = torch.arange(size, device=self.device)
+        noise = torch.zeros(size, self.settings.latent, device=self.device)
+        return record(step, (rows, noise, torch.zeros_like(self._bad_step)), state)
+
+    def _rows(self, step: int) -> Tensor:
+        """Return the numbers of this process's drawings in a step."""
         if self._order is None or self._order[0] != self.current_epoch:
             generator = torch.Generator().manual_seed(
                 derive_seed(self.settings.seed, "order", self.current_epoch)
@@ -189,8 +278,7 @@ class DrawingVAE(pl.LightningModule):
             self._cost_now = self.cost_at(self.current_epoch)
         size = self.settings.batch
         rows = self._order[1][step * size : (step + 1) * size]
-        rows = rows[self.trainer.global_rank :: self.trainer.world_size]
-        return as_distributions(self._train[rows].to(self.device, non_blocking=True))
+        return rows[self.trainer.global_rank :: self.trainer.world_size]
 
     def _noise(self, rows: int, *purpose: object) -> Tensor:
         """Return this process's rows of the noise of a whole batch."""

@@ -43,7 +43,8 @@ class Machine:
     """Where and how a run is done: nothing that its result depends on, but for rounding.
 
     `accelerator`, `devices`, `nodes` and `strategy` are Lightning's. A checkpoint is written at the
-    end of an epoch when `save_seconds` have passed since the last.
+    end of an epoch when `save_seconds` have passed since the last. Where that is possible, on one
+    GPU, steps are recorded once and then replayed.
     """
 
     accelerator: str = "auto"
@@ -52,6 +53,7 @@ class Machine:
     strategy: str = "auto"
     save_seconds: float = 30.0
     talk: bool = True  # progress bar and TensorBoard
+    replay: bool = True
 
 
 def train(settings: RunSettings, drawings: Drawings, folder: Path, machine: Machine) -> Path:
@@ -62,7 +64,7 @@ def train(settings: RunSettings, drawings: Drawings, folder: Path, machine: Mach
     last = latest(folder)
     if last is not None and last.name == _checkpoint_name(settings.epochs):
         return metrics
-    module = DrawingVAE(settings, drawings)
+    module = DrawingVAE(settings, drawings, replay=machine.replay)
     recorder = Recorder(metrics)
     saver = Saver(folder / "checkpoints", machine.save_seconds)
     start = last if last is not None and (last / STATE).exists() else None
@@ -89,7 +91,7 @@ def _claim(folder: Path, settings: RunSettings) -> None:
 
 def time_steps(settings: RunSettings, drawings: Drawings, machine: Machine, steps: int) -> float:
     """Return the seconds of a step of training, with all that belongs to it; nothing is kept."""
-    module, clock = DrawingVAE(settings, drawings), Clock()
+    module, clock = DrawingVAE(settings, drawings, replay=machine.replay), Clock()
     several = replace(settings, epochs=-(-(steps + WARM_UP) // module.steps), every=1)
     with _quiet(), _deterministic():
         trainer = _trainer(

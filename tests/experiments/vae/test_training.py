@@ -18,10 +18,12 @@ from safetensors.torch import load_file
 
 from geosoftmax_experiments.data.drawings import Drawings, load_drawings
 from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.vae import module
 from geosoftmax_experiments.vae.checkpoints import WEIGHTS, latest, load_weights
 from geosoftmax_experiments.vae.layers import LAYERS
 from geosoftmax_experiments.vae.measures import MEASURES
 from geosoftmax_experiments.vae.module import DrawingVAE, build_net
+from geosoftmax_experiments.vae.replay import WARM_UP
 from geosoftmax_experiments.vae.settings import make_settings, read_settings, usual_weights
 from geosoftmax_experiments.vae.training import Machine, _quiet, read_metrics, train
 
@@ -195,14 +197,16 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(digits, t
 
 
 class Failing:
-    """A layer whose loss is no number from the twelfth step on."""
+    """A layer whose loss is no number from some step of the third epoch on: of five steps each."""
 
     def __init__(self, layer):
-        self.layer, self.link, self.calls = layer, layer.link, 0
+        self.layer, self.link, self.calls = layer, layer.link, torch.tensor(0)
 
     def loss(self, scores, alpha, cost):
-        self.calls += len(alpha) == 32  # not the test drawings
-        return self.layer.loss(scores, alpha, cost) * (float("nan") if self.calls > 12 else 1.0)
+        if len(alpha) == 32:  # not the test drawings
+            self.calls = self.calls.to(scores.device)
+            self.calls += 1  # on the device: steps that are replayed count as well
+        return self.layer.loss(scores, alpha, cost) * torch.where(self.calls > 13, torch.nan, 1.0)
 
 
 def continues_after_a_failure(digits, folder, loss, machine, monkeypatch):
@@ -229,6 +233,109 @@ def test_a_run_that_failed_continues_to_the_same_bits(digits, tmp_path, loss, mo
 def test_a_gpu_continues_to_the_same_bits(digits, tmp_path, loss, monkeypatch):
     there = replace(HERE, accelerator="gpu")
     assert continues_after_a_failure(digits, tmp_path, loss, there, monkeypatch)
+
+
+def record_here(step, inputs, state):
+    """As `record` does it, but for the graph."""
+    before = {name: value.detach().clone() for name, value in state().items()}
+    for _ in range(WARM_UP):
+        step(*inputs)
+    with torch.no_grad():
+        for name, value in state().items():
+            value.copy_(before.get(name, torch.zeros_like(value)))
+
+    def replayed(*values):
+        for place, value in zip(inputs, values, strict=True):
+            place.copy_(torch.as_tensor(value))
+        return step(*inputs)
+
+    return replayed
+
+
+@pytest.fixture
+def replayed_here(monkeypatch):
+    monkeypatch.setattr(module, "REPLAYING", ("cpu",))
+    monkeypatch.setattr(module, "record", record_here)
+
+
+@pytest.mark.parametrize("loss", ["softmax", "smoothed"])
+def test_replayed_steps_train_alike(digits, tmp_path, loss, replayed_here):
+    wanted = settings(digits, loss=loss)
+    for name, replay in (("one by one", False), ("replayed", True)):
+        train(wanted, digits, tmp_path / name, replace(HERE, replay=replay))
+    one, other = (weights(tmp_path / name) for name in ("one by one", "replayed"))
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(other[name], value, rtol=1e-4, atol=1e-6)
+    ends = [read_metrics(folder / "metrics.jsonl")[-1] for folder in sorted(tmp_path.iterdir())]
+    assert [row["step"] for row in ends] == [10, 10]
+    assert ends[1]["hausdorff"] == pytest.approx(ends[0]["hausdorff"], rel=1e-4)
+
+
+def test_replayed_steps_continue_to_the_same_bits(digits, tmp_path, monkeypatch, replayed_here):
+    assert continues_after_a_failure(digits, tmp_path, "smoothed", HERE, monkeypatch)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_checkpoints_of_replayed_steps_and_others_are_the_same_kind(
+    digits, tmp_path, monkeypatch, first, replayed_here
+):
+    wanted = settings(digits, epochs=4)
+    with monkeypatch.context() as patch:
+        patch.setitem(LAYERS, "softmax", Failing(LAYERS["softmax"]))
+        with pytest.raises(UserError, match="not finite"):
+            train(wanted, digits, tmp_path / "changed", replace(HERE, replay=first))
+    train(wanted, digits, tmp_path / "changed", replace(HERE, replay=not first))
+    train(wanted, digits, tmp_path / "whole", replace(HERE, replay=False))
+    for name, value in weights(tmp_path / "whole").items():
+        torch.testing.assert_close(weights(tmp_path / "changed")[name], value, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.parametrize("loss", LAYERS)
+def test_a_gpu_replays_what_it_would_do(digits, tmp_path, loss, precision):
+    there = replace(HERE, accelerator="gpu")
+    wanted = settings(digits, loss=loss, precision=precision)
+    for name, replay in (("one by one", False), ("replayed", True)):
+        train(wanted, digits, tmp_path / name, replace(there, replay=replay))
+    close = {"32-true": 1e-4, "bf16-mixed": 2e-2}[precision]
+    one, other = (weights(tmp_path / name) for name in ("one by one", "replayed"))
+    for name, value in one.items():
+        torch.testing.assert_close(other[name], value, rtol=close, atol=close)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_replays_statistics_of_batches(tmp_path):
+    drawings = Drawings("noise", np.random.default_rng(0).integers(0, 255, (80, 64, 64), np.uint8),
+                        np.arange(80))  # fmt: skip
+    there = replace(HERE, accelerator="gpu")
+    wanted = settings(drawings, limit=None, architecture="dcgan", batch=16)
+    for name, replay in (("one by one", False), ("replayed", True)):
+        train(wanted, drawings, tmp_path / name, replace(there, replay=replay))
+    one, other = (weights(tmp_path / name) for name in ("one by one", "replayed"))
+    counts = [name for name in one if name.endswith("num_batches_tracked")]
+    assert counts
+    assert all(int(other[name]) == 8 for name in counts)
+    for name, value in one.items():
+        torch.testing.assert_close(other[name], value, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_layer_that_waits_for_the_gpu_is_not_replayed(digits, tmp_path, monkeypatch):
+    class Waiting(Failing):
+        def loss(self, scores, alpha, cost):
+            return self.layer.loss(scores, alpha, cost) * float(alpha.max() > 0)
+
+    there = replace(HERE, accelerator="gpu")
+    train(settings(digits), digits, tmp_path / "usual", replace(there, replay=False))
+    monkeypatch.setitem(LAYERS, "softmax", Waiting(LAYERS["softmax"]))
+    train(settings(digits), digits, tmp_path / "waiting", there)
+    for name, value in weights(tmp_path / "usual").items():
+        torch.testing.assert_close(weights(tmp_path / "waiting")[name], value)
 
 
 def test_the_step_is_named_and_the_epoch_before_it_kept(digits, tmp_path, monkeypatch):
