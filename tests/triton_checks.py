@@ -106,6 +106,18 @@ def test_tolerances_above_one(solve):
     assert torch.allclose(alpha.flatten(1).sum(1), torch.ones(3, device=DEVICE), atol=1e-5)
 
 
+@pytest.mark.parametrize("most", [5, 30, 70])
+@pytest.mark.parametrize("solve", [gpu.split_grid, gpu.split_rows])
+def test_iterations_end_when_they_should(solve, most):
+    cost = (GridCost((8, 8)) / 2).to(DEVICE)
+    f = (3 * randn(3, 8, 8, seed=5)).to(torch.float32).to(DEVICE)
+    _, _, lower, upper, iterations = solve(cost, f, 1e-12, most)  # which is not reached
+    first = reference.SPLIT_FIRST_STEPS[2.0]
+    assert (iterations >= most).all()
+    assert (iterations < max(most, first) + reference.SPLIT_CHECK_EVERY).all()
+    assert (upper > lower).all()
+
+
 @pytest.mark.parametrize("solve", [gpu.split_grid, gpu.split_rows])
 def test_iterates_may_vanish_on_the_way(solve, monkeypatch):
     monkeypatch.setitem(reference.SPLIT_FIRST_STEPS, 2.0, 5)  # a look while two of these have

@@ -209,7 +209,7 @@ def _minimise(
             b + rho * tl.abs(s), damping, vh + here, vh_hi, vh_lo, vw + here, vw_hi, vw_lo,
             H, W, 3, RESIDENT, LEFT,
         )  # fmt: skip
-        until = done + REFRESH
+        until = tl.minimum(done + REFRESH, max_iter)
         seen = 1.0
         while (seen > tol) & (done < until):
             look = tl.where(done < FIRST, FIRST, done + CHECK)

@@ -123,7 +123,7 @@ def _split_rows(
             M, D, BLOCK, 3,
         )  # fmt: skip
         x = tl.where(going[:, None], fresh * LIFT, x)
-        until = done + REFRESH
+        until = tl.minimum(done + REFRESH, max_iter)
         seen = tl.where(going, 1.0, 0.0)
         while (tl.max((seen > tol).to(tl.int32)) > 0) & (done < until):
             moving = (seen > tol)[:, None]
