@@ -13,6 +13,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.strategies import SingleDeviceStrategy
 from torch import Tensor
 
 from geosoftmax import Cost, GridCost
@@ -142,6 +143,11 @@ class DrawingVAE(pl.LightningModule):
                 else:
                     group["lr"] = rate
 
+    def on_train_end(self) -> None:
+        """Forget the recorded step: what it points to is moved."""
+        self._replayed = None
+        self.zero_grad(set_to_none=True)
+
     def train_dataloader(self) -> Any:
         """Numbers of steps: `training_step` picks the drawings."""
         return range(self.steps)
@@ -151,7 +157,7 @@ class DrawingVAE(pl.LightningModule):
         return range(math.ceil(len(self._test) / EVALUATION_BATCH))
 
     def training_step(self, batch: int, batch_idx: int) -> Tensor:
-        """Return ``hw ℓ + weight · latent KL`` of a batch, of a step that is done if replayed."""
+        """Return ``hw ℓ + weight · latent KL`` of a batch; replayed, the whole step is done."""
         rows = self._rows(batch)
         noise = self._noise(self.settings.batch, "train", self.current_epoch, batch)
         step = self.current_epoch * self.steps + batch
@@ -228,18 +234,21 @@ class DrawingVAE(pl.LightningModule):
         return (
             self.device.type in REPLAYING
             and self._train.device == self.device
-            and self.trainer.world_size == 1
+            and isinstance(self.trainer.strategy, SingleDeviceStrategy)
             and settings.precision in REPLAYED
             and not settings.compile
             and not settings.anneal
         )
 
     def _ready_optimizer(self, replay: bool) -> None:
-        """Keep its rate where it can be replayed, or not; a checkpoint may have it otherwise."""
-        for group in self.trainer.optimizers[0].param_groups:
-            rate = float(group["lr"])
+        """Put its rate and its counters where steps look for them, whatever a checkpoint says."""
+        rate, cuda = self.settings.learning_rate, self.device.type == "cuda"
+        optimizer = self.trainer.optimizers[0]
+        for group in optimizer.param_groups:
             group["lr"] = torch.tensor(rate, device=self.device) if replay else rate
-            group["capturable"] = replay and self.device.type == "cuda"
+            group["fused"], group["capturable"] = cuda, cuda and replay
+        for kept in optimizer.state.values():
+            kept["step"] = kept["step"].to(self.device)
 
     def _record(self) -> Step | None:
         """Record a whole step: loss, gradient, optimizer."""

@@ -6,13 +6,15 @@ all at once.
 
 from __future__ import annotations
 
+import gc
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
-__all__ = ["WARM_UP", "record"]
+__all__ = ["WARM_UP", "Step", "record"]
 
 #: Steps before the recording, in which algorithms are chosen and kernels compiled.
 WARM_UP = 3
@@ -38,24 +40,16 @@ def record(
         made by the first step begin at zero.
     """
     before = {name: value.detach().clone() for name, value in state().items()}
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    try:
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UP - 1):
-                step(*inputs)
-            with _no_waiting():
-                step(*inputs)
-    except RuntimeError as error:
-        if "synchronizing" not in str(error):
-            raise
+    possible = _warm_up(step, inputs)
+    with torch.no_grad():
+        for name, value in state().items():
+            if name in before:
+                value.copy_(before[name])
+            else:
+                value.zero_()
+    if not possible:
         return None
-    finally:
-        torch.cuda.current_stream().wait_stream(side)
-        _put_back(state(), before)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        outputs = step(*inputs)
+    replay, outputs = _capture(step, inputs)
 
     def replayed(*values: Tensor | float) -> tuple[Tensor, ...]:
         for place, value in zip(inputs, values, strict=True):
@@ -63,27 +57,57 @@ def record(
                 place.copy_(value)
             else:
                 place.fill_(value)
-        graph.replay()
+        replay()
         return outputs
 
     return replayed
 
 
-@torch.no_grad()
-def _put_back(state: dict[str, Tensor], before: dict[str, Tensor]) -> None:
-    for name, value in state.items():
-        if name in before:
-            value.copy_(before[name])
-        else:
-            value.zero_()
+def _warm_up(step: Step, inputs: tuple[Tensor, ...]) -> bool:
+    """Do some steps; return whether the last of them did not wait for the GPU."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    try:
+        with warnings.catch_warnings(), torch.cuda.stream(side):
+            # Adam says that it could be captured, and the look for waiting that it is new.
+            warnings.filterwarnings("ignore", r".*without CUDA graph capture", UserWarning)
+            warnings.filterwarnings("ignore", r"Synchronization debug mode", UserWarning)
+            for _ in range(WARM_UP - 1):
+                step(*inputs)
+            with _no_waiting():
+                step(*inputs)
+    except RuntimeError as error:
+        if "synchronizing" not in str(error):
+            raise
+        return False
+    finally:
+        torch.cuda.current_stream().wait_stream(side)
+    return True
+
+
+def _capture(
+    step: Step, inputs: tuple[Tensor, ...]
+) -> tuple[Callable[[], None], tuple[Tensor, ...]]:
+    """Return the graph of a step, to be called, and the tensors in which it leaves its outputs."""
+    graph = torch.cuda.CUDAGraph()
+    collecting = gc.isenabled()
+    gc.collect()  # graphs of before, which must not be destroyed in the middle of a recording
+    gc.disable()
+    try:
+        with torch.cuda.graph(graph):
+            outputs = step(*inputs)
+    finally:
+        if collecting:
+            gc.enable()
+    return graph.replay, outputs
 
 
 @contextmanager
 def _no_waiting() -> Iterator[None]:
     """Let whatever waits for the GPU raise: it could not be recorded."""
     mode = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         yield
     finally:
         torch.cuda.set_sync_debug_mode(mode)
