@@ -34,7 +34,7 @@ Invert = Annotated[bool, typer.Option("--invert", help="Dark is ink, as on paper
 Epochs = Annotated[int | None, typer.Option(help="Epochs [100; each named set has its own].")]
 Batch = Annotated[
     int | None,
-    typer.Option(help="Drawings of a step, on all devices together [128; cats 512; mnist 1024]."),
+    typer.Option(help="Drawings of a step, on all devices together [128; cats, mnist 512]."),
 ]
 Architecture = Annotated[str | None, typer.Option(help="mlp or dcgan [dcgan for 64×64].")]
 Latent = Annotated[int | None, typer.Option(help="Size of the codes [100; dcgan 256].")]

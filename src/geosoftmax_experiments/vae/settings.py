@@ -51,7 +51,7 @@ PRESETS = {
     "cats": Preset(400, 512),
     "mnist": Preset(
         240,
-        1024,
+        512,
         measurements=20,
         learning_rate=2e-3,
         weights=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
