@@ -47,7 +47,7 @@ GPU_JOBS = 4
 #: Rounds in which steps are timed, and the steps of each: at most, and at least. Hosts of GPUs,
 #: which bound small networks, are slow for a second or two at times: many short rounds.
 ROUNDS = {"cuda": 15, "cpu": 5}
-TIMED = {"cuda": 50, "cpu": 20}
+TIMED = {"cuda": 200, "cpu": 20}
 FEWEST = 5
 
 

@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 from scipy.interpolate import PchipInterpolator
 
-__all__ = ["BUDGETS", "DIRECTIONS", "Verdict", "at_budget", "compared", "matched_weights",
-           "mean_frontier", "ratios", "reference_at", "verdicts"]  # fmt: skip
+__all__ = ["BUDGETS", "DEAREST", "DIRECTIONS", "Verdict", "affordable_step", "at_budget",
+           "compared", "matched_weights", "mean_frontier", "ratios", "reference_at",
+           "verdicts"]  # fmt: skip
 
 #: A DataFrame; its own types stop a type checker at every selection.
 Rows = Any
@@ -23,6 +24,8 @@ DIRECTIONS = ("hausdorff", "hausdorff_reverse")
 BUDGETS = ("epochs", "seconds")
 #: Below this latent KL, in nats, codes say next to nothing: such runs are not compared.
 LEAST_RATE = 1.0
+#: Steps are taken to be up to so many times as long as those of softmax.
+DEAREST = 2.0
 #: Pictures of rates within this factor may lie side by side.
 ALIKE = 4 / 3
 
@@ -120,6 +123,24 @@ def verdicts(rows: Rows) -> list[Verdict]:
             for loss in points["loss"].unique():
                 if loss != REFERENCE and REFERENCE in set(points["loss"]):
                     found.append(_verdict(points, loss, direction, budget))
+    return found
+
+
+def affordable_step(rows: Rows, loss: str) -> float:
+    """Return how long a step may be for a loss to dominate softmax at equal seconds.
+
+    As a multiple of a step of softmax, up to `DEAREST`, rounded down to twentieths. Timings differ
+    from machine to machine and from day to day: this says how much that matters. NaN where the loss
+    does not dominate even if its steps take no longer.
+    """
+    rows = rows[rows["loss"].isin([REFERENCE, loss])]
+    found = np.nan
+    for times in np.arange(20, 20 * DEAREST + 1) / 20:
+        timed = rows.assign(seconds=rows["epoch"] * np.where(rows["loss"] == loss, times, 1.0))
+        points = at_budget(timed, "seconds")
+        if not all(_verdict(points, loss, way, "seconds").dominates for way in DIRECTIONS):
+            break
+        found = float(times)
     return found
 
 

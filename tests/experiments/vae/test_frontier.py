@@ -6,8 +6,10 @@ import pytest
 
 from geosoftmax_experiments.vae import figures
 from geosoftmax_experiments.vae.frontier import (
+    DEAREST,
     DIRECTIONS,
     LEAST_RATE,
+    affordable_step,
     at_budget,
     matched_weights,
     mean_frontier,
@@ -81,6 +83,22 @@ def test_equal_seconds_stop_the_slower_loss_early():
     assert set(crawling.loc[crawling["loss"] == "potential", "epoch"]) == {1}
     with pytest.raises(ValueError, match="budget must be one of"):
         at_budget(rows(), "days")
+
+
+def falling(speed):
+    """Runs of constant rate whose divergence falls, `speed` times as fast as that of softmax."""
+    found = rows()
+    found["latent_kl"] = 20 / found["weight"] * (1 + 0.01 * found["seed"])
+    for direction in DIRECTIONS:
+        found[direction] = 20 - found["epoch"] * np.where(found["loss"] == "softmax", 1.0, speed)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("speed", "times"), [(0.9, np.nan), (1.0, np.nan), (1.12, 1.1), (1.17, 1.15), (3.0, DEAREST)]
+)
+def test_a_step_may_be_as_long_as_training_is_fast(speed, times):
+    assert affordable_step(falling(speed), "potential") == pytest.approx(times, nan_ok=True)
 
 
 def test_a_higher_rate_never_counts_against_a_loss():

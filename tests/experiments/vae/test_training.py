@@ -365,8 +365,10 @@ def test_a_gpu_continues_what_a_cpu_began(digits, tmp_path, monkeypatch, recorde
     train(wanted, digits, tmp_path / "changed", THERE)
     assert callable(recorded[0])
     train(wanted, digits, tmp_path / "whole", HERE)
-    for name, value in weights(tmp_path / "whole").items():
-        torch.testing.assert_close(weights(tmp_path / "changed")[name], value, rtol=1e-2, atol=1e-3)
+    ends = [read_metrics(tmp_path / name / "metrics.jsonl") for name in ("changed", "whole")]
+    assert [[row["step"] for row in rows] for rows in ends] == [[5, 10, 15, 20]] * 2
+    one, other = (rows[-1]["hausdorff"] for rows in ends)  # devices draw noise of their own
+    assert one == pytest.approx(other, rel=0.05)
 
 
 def test_the_step_is_named_and_the_epoch_before_it_kept(digits, tmp_path, monkeypatch):
