@@ -240,8 +240,10 @@ def report(
     """Write the report of a comparison again, from its results.json and pictures.npz alone."""
     from geosoftmax_experiments.vae.report import rewrite_report
 
-    page = rewrite_report(folder, output or folder)
-    Console().print(f"Report saved to {page.resolve()}", soft_wrap=True)
+    console = Console()
+    with console.status("Drawing"):
+        page = rewrite_report(folder, output or folder)
+    console.print(f"Report saved to {page.resolve()}", soft_wrap=True)
 
 
 @app.command()

@@ -320,7 +320,7 @@ def _timing_table(results: dict[str, Any], rows: Rows) -> pd.DataFrame:
             "ms a step": f"{1e3 * seconds:.2f}",
             "rounds": _extent(rounds.get(loss)),
             "÷ softmax": f"{seconds / base:.2f}" if base else "–",
-            "may be": _affordable(rows, loss) if base and loss != REFERENCE else "–",
+            "wins up to": _affordable(rows, loss) if base and loss != REFERENCE else "–",
         }
         for loss, seconds in timing.items()
     )
