@@ -65,14 +65,16 @@ class Verdict(NamedTuple):
 
 
 def at_budget(rows: Rows, budget: str) -> Rows:
-    """Return where each run is at the end, or when the fastest loss has ended.
+    """Return where each run is at the end, or when softmax has ended.
 
     Parameters
     ----------
     rows : DataFrame
     budget : {"epochs", "seconds"}
-        Equal epochs: all of them. Equal seconds: as many as the fastest loss takes for all; between
-        two measurements a run is on the line from one to the other, before its first it is there.
+        Equal epochs: all of them. Equal seconds: as many as softmax takes for all of them, or the
+        fastest loss where softmax is not among them. Between two measurements a run is on the line
+        from one to the other, before its first it is there; a loss that is faster than softmax is
+        at its end.
     """
     if budget not in BUDGETS:
         raise ValueError(f"budget must be one of {BUDGETS}; got {budget!r}.")
@@ -80,7 +82,8 @@ def at_budget(rows: Rows, budget: str) -> Rows:
     runs = rows.sort_values("epoch", kind="stable").groupby(names, sort=False)
     if budget == "epochs":
         return rows.loc[runs["epoch"].idxmax()].reset_index(drop=True)
-    most = rows.groupby("loss")["seconds"].max().min()
+    ends = rows.groupby("loss")["seconds"].max()
+    most = ends.get(REFERENCE, ends.min())
     moving = ["epoch", "seconds", "latent_kl", *DIRECTIONS]
     return pd.DataFrame(
         dict(zip(names, which, strict=True))
@@ -129,19 +132,26 @@ def verdicts(rows: Rows) -> list[Verdict]:
 def affordable_step(rows: Rows, loss: str) -> float:
     """Return how long a step may be for a loss to dominate softmax at equal seconds.
 
-    As a multiple of a step of softmax, up to `DEAREST`, rounded down to twentieths. Timings differ
-    from machine to machine and from day to day: this says how much that matters. NaN where the loss
-    does not dominate even if its steps take no longer.
+    As a multiple of a step of softmax, up to `DEAREST`: up to there it dominates throughout, as far
+    as was tried (every 0.05, and every 0.01 before the first that is too long). Timings differ from
+    machine to machine and from day to day: this says how much that matters. NaN where the loss does
+    not dominate even if its steps take no longer.
     """
     rows = rows[rows["loss"].isin([REFERENCE, loss])]
-    found = np.nan
-    for times in np.arange(20, 20 * DEAREST + 1) / 20:
-        timed = rows.assign(seconds=rows["epoch"] * np.where(rows["loss"] == loss, times, 1.0))
-        points = at_budget(timed, "seconds")
-        if not all(_verdict(points, loss, way, "seconds").dominates for way in DIRECTIONS):
-            break
-        found = float(times)
-    return found
+
+    def dominates(hundredths: int) -> bool:
+        slower = np.where(rows["loss"] == loss, hundredths / 100, 1.0)
+        points = at_budget(rows.assign(seconds=rows["epoch"] * slower), "seconds")
+        return all(_verdict(points, loss, way, "seconds").dominates for way in DIRECTIONS)
+
+    most = round(100 * DEAREST)
+    long = next((times for times in range(100, most + 1, 5) if not dominates(times)), None)
+    if long == 100:
+        return np.nan
+    if long is None:
+        return DEAREST
+    nearer = range(long - 4, long)
+    return (next((times for times in nearer if not dominates(times)), long) - 1) / 100
 
 
 def ratios(points: Rows, loss: str, direction: str) -> Rows:

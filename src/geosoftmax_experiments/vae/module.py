@@ -30,6 +30,8 @@ __all__ = ["DrawingVAE", "build_net", "drawing_cost"]
 #: Drawings beyond this many bytes stay in the memory of the host, or on its disk.
 ON_DEVICE = 4 << 30
 EVALUATION_BATCH = 500
+#: Every so many steps are logged.
+LOGGED = 10
 #: Where annealing starts, as a part of the scale of the cost.
 WIDE = 0.1
 #: Where steps can be replayed, and in which precisions: others scale the loss by what happened.
@@ -83,6 +85,11 @@ class DrawingVAE(pl.LightningModule):
     def steps(self) -> int:
         """Steps of an epoch; drawings that do not fill a batch wait for another epoch."""
         return len(self._train) // self.settings.batch
+
+    @property
+    def logged(self) -> int:
+        """The steps from one that is logged to the next; an epoch has one at least."""
+        return min(LOGGED, self.steps)
 
     def _offset(self) -> Tensor | None:
         if self.settings.start == "zero":
@@ -145,8 +152,7 @@ class DrawingVAE(pl.LightningModule):
 
     def on_train_end(self) -> None:
         """Forget the recorded step: what it points to is moved."""
-        self._replayed = None
-        self.zero_grad(set_to_none=True)
+        self.forget_step()
 
     def train_dataloader(self) -> Any:
         """Numbers of steps: `training_step` picks the drawings."""
@@ -162,7 +168,7 @@ class DrawingVAE(pl.LightningModule):
         noise = self._noise(self.settings.batch, "train", self.current_epoch, batch)
         step = self.current_epoch * self.steps + batch
         loss, rate = (self._replayed or self._loss)(rows, noise, step)
-        if self.trainer.loggers:
+        if self.trainer.loggers and (step + 1) % self.logged == 0:
             told = {"train/loss": loss.detach().clone(), "train/latent_kl": rate.detach().clone()}
             self.log_dict(told, prog_bar=True)
         return loss
@@ -209,6 +215,11 @@ class DrawingVAE(pl.LightningModule):
         """Return the means of the last measurement, over all processes."""
         return self._means.reduce(self.device)
 
+    def forget_step(self) -> None:
+        """Give back the memory of the recorded step."""
+        self._replayed = None
+        self.zero_grad(set_to_none=True)
+
     def check_finite(self) -> None:
         """Stop where the loss was not finite; no checkpoint has been written since."""
         if (step := int(self._bad_step)) >= 0:
@@ -229,12 +240,14 @@ class DrawingVAE(pl.LightningModule):
         return loss, rate
 
     def _can_replay(self) -> bool:
-        """Whether all steps are the same operations on one device."""
-        settings = self.settings
+        """Whether all steps are the same operations on one device, and no more than ours."""
+        settings, trainer = self.settings, self.trainer
         return (
             self.device.type in REPLAYING
             and self._train.device == self.device
-            and isinstance(self.trainer.strategy, SingleDeviceStrategy)
+            and isinstance(trainer.strategy, SingleDeviceStrategy)
+            and trainer.accumulate_grad_batches == 1
+            and not trainer.gradient_clip_val
             and settings.precision in REPLAYED
             and not settings.compile
             and not settings.anneal
@@ -248,7 +261,7 @@ class DrawingVAE(pl.LightningModule):
             group["lr"] = torch.tensor(rate, device=self.device) if replay else rate
             group["fused"], group["capturable"] = cuda, cuda and replay
         for kept in optimizer.state.values():
-            kept["step"] = kept["step"].to(self.device)
+            kept["step"] = kept["step"].to(self.device if cuda else "cpu")
 
     def _record(self) -> Step | None:
         """Record a whole step: loss, gradient, optimizer."""

@@ -25,7 +25,10 @@ Step = Callable[..., tuple[Tensor, ...]]
 def record(
     step: Step, inputs: tuple[Tensor, ...], state: Callable[[], dict[str, Tensor]]
 ) -> Step | None:
-    """Return a function that does what `step` does; None where `step` waits for the GPU.
+    """Return a function that does what `step` does; None where it cannot be recorded.
+
+    A step that waits for the GPU cannot, which is as it should be; whatever else prevents it is
+    warned of.
 
     What it returns is overwritten by its next call.
 
@@ -49,7 +52,13 @@ def record(
                 value.zero_()
     if not possible:
         return None
-    replay, outputs = _capture(step, inputs)
+    del before
+    try:
+        replay, outputs = _capture(step, inputs)
+    except RuntimeError as error:  # not enough memory, say
+        reason = str(error).partition("\n")[0]
+        warnings.warn(f"Steps are not replayed, but done one by one: {reason}", stacklevel=2)
+        return None
 
     def replayed(*values: Tensor | float) -> tuple[Tensor, ...]:
         for place, value in zip(inputs, values, strict=True):

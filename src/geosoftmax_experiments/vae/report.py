@@ -175,11 +175,13 @@ def _markdown(results: dict[str, Any], rows: Rows, found: list[Verdict]) -> str:
         "## Training",
         "![Divergence during training](curves.png)",
         as_markdown(_timing_table(results, rows)),
-        "Seconds are steps times the seconds of a step: measured in training, data included, one "
-        "loss after the other in turns, with no other run of the comparison beside it; the median "
-        "of its rounds, whose fastest and slowest are beside it. The last column: so many times as "
-        "long as one of softmax a step may be, and the loss still lies below softmax everywhere at "
-        "equal seconds, in both directions and from both sides.",
+        "Seconds are steps times the seconds of a step: measured in the first steps of training, "
+        "data included, one loss after the other in turns, with no other run of the comparison "
+        "beside it; the median of its rounds, whose fastest and slowest are beside it. Equal "
+        "seconds are those that softmax takes for all epochs; a loss that is faster gains nothing "
+        "by it. The last column: so many times as long as one of softmax a step may be, and the "
+        "loss lies below softmax everywhere at equal seconds, in both directions and from both "
+        "sides (–: not even at 1).",
         "## Reconstructions of test drawings, and samples from the prior",
         f"Seed 0; weights of nearest latent KL: {at}. Codes of reconstructions are their means; "
         f"samples have the same codes for each loss.{_mind_the_rates(rows, matched)}",
@@ -301,14 +303,19 @@ def _verdict_table(found: list[Verdict]) -> pd.DataFrame:
             "divergence": DIRECTION[v.direction],
             "equal": v.budget,
             "lower at": f"{v.lower} of {v.points}",
-            "ratio": v.ratio,
-            "best": v.best,
-            "worst": v.worst,
+            "ratio": _beside_one(v.ratio),
+            "best": _beside_one(v.best),
+            "worst": _beside_one(v.worst),
             "softmax above at": f"{v.above} of {v.runs}",
-            "worst there": v.closest,
+            "worst there": _beside_one(v.closest),
         }
         for v in found
     )
+
+
+def _beside_one(ratio: float) -> str:
+    """Write a ratio such that it can be seen on which side of 1 it is."""
+    return f"{ratio:.3f}" if abs(ratio - 1) > 5e-4 or ratio == 1 else f"{ratio:.5f}"
 
 
 def _timing_table(results: dict[str, Any], rows: Rows) -> pd.DataFrame:
@@ -320,7 +327,7 @@ def _timing_table(results: dict[str, Any], rows: Rows) -> pd.DataFrame:
             "ms a step": f"{1e3 * seconds:.2f}",
             "rounds": _extent(rounds.get(loss)),
             "÷ softmax": f"{seconds / base:.2f}" if base else "–",
-            "wins up to": _affordable(rows, loss) if base and loss != REFERENCE else "–",
+            "may cost up to": _affordable(rows, loss) if base and loss != REFERENCE else "–",
         }
         for loss, seconds in timing.items()
     )

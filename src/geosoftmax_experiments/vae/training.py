@@ -69,8 +69,8 @@ def train(settings: RunSettings, drawings: Drawings, folder: Path, machine: Mach
     saver = Saver(folder / "checkpoints", machine.save_seconds)
     start = last if last is not None and (last / STATE).exists() else None
     with _quiet(), _deterministic():
-        logged = min(10, module.steps)
-        trainer = _trainer(settings, machine, folder, [recorder, saver], log_every_n_steps=logged)
+        callbacks: list[Callback] = [recorder, saver]
+        trainer = _trainer(settings, machine, folder, callbacks, log_every_n_steps=module.logged)
         _claim(folder, settings)  # from here on: settings that Lightning refuses claim nothing
         handler = signal.getsignal(signal.SIGINT)
         try:
@@ -80,6 +80,8 @@ def train(settings: RunSettings, drawings: Drawings, folder: Path, machine: Mach
                 raise
             signal.signal(signal.SIGINT, handler)
             raise KeyboardInterrupt from None
+        finally:
+            module.forget_step()
     return metrics
 
 
@@ -98,7 +100,10 @@ def time_steps(settings: RunSettings, drawings: Drawings, machine: Machine, step
             several, replace(machine, talk=False), Path(), [clock],
             max_steps=steps + WARM_UP, limit_val_batches=0,
         )  # fmt: skip
-        trainer.fit(module)
+        try:
+            trainer.fit(module)
+        finally:
+            module.forget_step()
     return clock.seconds / steps
 
 
@@ -143,7 +148,26 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 class Bar(RichProgressBar):
-    """A progress bar that counts from one, without the name of the logger's folder."""
+    """A progress bar that counts from one, without the name of the logger's folder.
+
+    It moves when something is logged: what it shows is read from the GPU, which waits for it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(refresh_rate=10)
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Move on."""
+        assert isinstance(pl_module, DrawingVAE)
+        if trainer.is_last_batch or trainer.global_step % pl_module.logged == 0:
+            super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
 
     def _get_train_description(self, current_epoch: int) -> str:
         return f"Epoch {current_epoch + 1}/{self.trainer.max_epochs}"

@@ -5,6 +5,7 @@ import shutil
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 from rich.console import Console
@@ -12,6 +13,7 @@ from rich.console import Console
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.figures import FIGURES, stored
 from geosoftmax_experiments.figures.stored import STORED, read_stored
+from geosoftmax_experiments.vae.frontier import verdicts
 from geosoftmax_experiments.vae.layers import LAYERS
 
 QUIET = Console(quiet=True)
@@ -120,6 +122,16 @@ def test_nothing_is_cut_off_and_no_texts_overlap(name):
         assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
         assert figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1
         assert not any(box.overlaps(other) for other in boxes[:k])
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_stored_verdicts_are_those_of_the_stored_runs(name):
+    results = json.loads((STORED / name / "results.json").read_text(encoding="utf8"))
+    found = verdicts(pd.DataFrame(results["rows"]))
+    assert len(found) == len(results["verdicts"])
+    for verdict, kept in zip(found, results["verdicts"], strict=True):
+        for key, value in verdict._asdict().items():
+            assert kept[key] == (value if isinstance(value, str) else pytest.approx(value)), key
 
 
 @pytest.fixture

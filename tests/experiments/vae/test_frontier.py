@@ -79,6 +79,11 @@ def test_equal_seconds_stop_the_slower_loss_early():
     assert ours["epoch"] == pytest.approx(2.5)
     assert ours["latent_kl"] == pytest.approx(10 * 2.5 / 4)
     assert ours["hausdorff"] == pytest.approx((0.8 / 5 + 0.8 / 7.5) / 2)
+    fast = at_budget(rows(slower=0.5), "seconds")  # who is faster than softmax gains nothing
+    assert set(fast["epoch"]) == {4}
+    alone = rows(slower=0.5)
+    alone["loss"] = alone["loss"].replace("softmax", "sigmoid")
+    assert set(at_budget(alone, "seconds")["epoch"]) == {2, 4}
     crawling = at_budget(rows(slower=100.0), "seconds")  # it has its first measurement at least
     assert set(crawling.loc[crawling["loss"] == "potential", "epoch"]) == {1}
     with pytest.raises(ValueError, match="budget must be one of"):
@@ -95,7 +100,8 @@ def falling(speed):
 
 
 @pytest.mark.parametrize(
-    ("speed", "times"), [(0.9, np.nan), (1.0, np.nan), (1.12, 1.1), (1.17, 1.15), (3.0, DEAREST)]
+    ("speed", "times"),
+    [(0.9, np.nan), (1.0, np.nan), (1.005, 1.0), (1.105, 1.1), (1.173, 1.17), (3.0, DEAREST)],
 )
 def test_a_step_may_be_as_long_as_training_is_fast(speed, times):
     assert affordable_step(falling(speed), "potential") == pytest.approx(times, nan_ok=True)

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from geosoftmax_experiments.data.drawings import Drawings, load_drawings
 from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.vae import module, replay
+from geosoftmax_experiments.vae import module, replay, training
 from geosoftmax_experiments.vae.checkpoints import WEIGHTS, latest, load_weights
 from geosoftmax_experiments.vae.layers import LAYERS
 from geosoftmax_experiments.vae.measures import MEASURES
@@ -309,6 +309,51 @@ def test_checkpoints_of_replayed_steps_and_others_are_the_same_kind(
     train(wanted, digits, tmp_path / "whole", replace(HERE, replay=False))
     for name, value in weights(tmp_path / "whole").items():
         torch.testing.assert_close(weights(tmp_path / "changed")[name], value, rtol=1e-4, atol=1e-6)
+
+
+def test_steps_that_cannot_be_recorded_are_done_one_by_one(
+    digits, tmp_path, monkeypatch, replayed_here
+):
+    def fail(step, inputs):
+        raise RuntimeError("out of memory\nand more")
+
+    train(settings(digits), digits, tmp_path / "recorded", HERE)
+    monkeypatch.setattr(replay, "_capture", fail)
+    with pytest.warns(UserWarning, match="Steps are not replayed, but done one by one: out of mem"):
+        train(settings(digits), digits, tmp_path / "one by one", HERE)
+    assert [callable(found) for found in replayed_here] == [True, False]
+    one, other = weights(tmp_path / "recorded"), weights(tmp_path / "one by one")
+    for name, value in one.items():
+        torch.testing.assert_close(other[name], value, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{"gradient_clip_val": 1.0}, {"accumulate_grad_batches": 2}])
+def test_only_our_own_steps_are_replayed(digits, tmp_path, options, replayed_here):
+    usual = {"max_epochs": 1, "accelerator": "cpu", "logger": False, "num_sanity_val_steps": 0,
+             "enable_checkpointing": False, "enable_progress_bar": False,
+             "default_root_dir": tmp_path}  # fmt: skip
+    for others, recordings in ((options, 0), ({}, 1)):
+        with _quiet():
+            pl.Trainer(**usual, **others).fit(DrawingVAE(settings(digits), digits))
+        assert len(replayed_here) == recordings
+
+
+def test_the_recording_is_forgotten_with_a_run_that_fails(
+    digits, tmp_path, monkeypatch, replayed_here
+):
+    made = []
+
+    class Spied(DrawingVAE):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            made.append(self)
+
+    monkeypatch.setattr(training, "DrawingVAE", Spied)
+    monkeypatch.setitem(LAYERS, "softmax", Failing(LAYERS["softmax"]))
+    with pytest.raises(UserError, match="not finite"):
+        train(settings(digits, epochs=4), digits, tmp_path, HERE)
+    assert len(replayed_here) == len(made) == 1
+    assert made[0]._replayed is None
 
 
 #: Rates that are the same in float32 as in float64.
