@@ -313,9 +313,9 @@ def _verdict_table(found: list[Verdict]) -> pd.DataFrame:
     )
 
 
-def _beside_one(ratio: float) -> str:
-    """Write a ratio such that it can be seen on which side of 1 it is."""
-    return f"{ratio:.3f}" if abs(ratio - 1) > 5e-4 or ratio == 1 else f"{ratio:.5f}"
+def _beside_one(ratio: float) -> float | str:
+    """Return a ratio; with more digits than tables have where it would look like 1."""
+    return f"{ratio:.5f}" if 0 < abs(ratio - 1) < 5e-4 else ratio
 
 
 def _timing_table(results: dict[str, Any], rows: Rows) -> pd.DataFrame:

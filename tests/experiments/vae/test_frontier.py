@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from geosoftmax_experiments.pages import as_markdown
 from geosoftmax_experiments.vae import figures
 from geosoftmax_experiments.vae.frontier import (
     DEAREST,
@@ -17,7 +18,7 @@ from geosoftmax_experiments.vae.frontier import (
     reference_at,
     verdicts,
 )
-from geosoftmax_experiments.vae.report import sentence
+from geosoftmax_experiments.vae.report import _verdict_table, sentence
 
 
 def rows(factor=0.8, slower=1.0):
@@ -67,6 +68,17 @@ def test_a_frontier_dominates_only_if_it_does_so_at_the_rates_of_softmax():
     for verdict in verdicts(known[(known["loss"] == "softmax") | (known["weight"] < 10)]):
         assert (verdict.above, verdict.runs) == (2, 6)
         assert not verdict.dominates
+
+
+@pytest.mark.parametrize(
+    ("factor", "written"), [(0.8, "0.800"), (0.9997, "0.99970"), (0.9994, "0.999")]
+)
+def test_tables_show_on_which_side_of_one_a_ratio_is(factor, written):
+    cells = as_markdown(_verdict_table(verdicts(rows(factor)))).splitlines()[2].split(" | ")
+    assert cells[4] == cells[6] == written
+    apart = rows(factor)
+    apart.loc[apart["loss"] == "potential", "latent_kl"] *= 1000  # no rate in common
+    assert as_markdown(_verdict_table(verdicts(apart))).splitlines()[2].split(" | ")[4] == "–"
 
 
 def test_equal_seconds_stop_the_slower_loss_early():
