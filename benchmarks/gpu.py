@@ -29,7 +29,7 @@ from geosoftmax import (
     smooth_scores,
     solve,
 )
-from geosoftmax.kernels.reference import SPLIT_FIRST_STEPS, certify, obstacle, peaks
+from geosoftmax.backends.reference import SPLIT_FIRST_STEPS, certify, obstacle, peaks
 
 GAP = 1e-3
 BATCH = 512
@@ -159,7 +159,7 @@ def floor(height: int, width: int, batch: int, steps: float) -> float:
     In pairs of products: two for a step, to begin with and for the other penalty, one for a look;
     three times as much, for precision, where ``x`` is made afresh and for the certificate.
     """
-    from geosoftmax.kernels.gpu.grid import Tuning
+    from geosoftmax.backends.triton.grid import Tuning
 
     defaults = Tuning._field_defaults
     first = SPLIT_FIRST_STEPS[2.0]

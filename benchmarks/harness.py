@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from geosoftmax import ConvergenceWarning, Cost, GridCost, LineCost
-from geosoftmax.kernels.reference import certify
+from geosoftmax.backends.reference import certify
 
 ROUNDS = 10
 

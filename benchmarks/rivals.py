@@ -13,7 +13,7 @@ from torch import Tensor
 
 from benchmarks.harness import Bench, Problem, Rival
 from geosoftmax import Solution, geometric_logistic_loss, geometric_softmax, solve
-from geosoftmax.kernels.reference import Rows
+from geosoftmax.backends.reference import Rows
 from geosoftmax.solvers import METHODS, Options
 
 #: The authors' settings in training: 50 iterations, tolerance 1e-4, float32.

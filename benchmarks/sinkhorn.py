@@ -12,7 +12,7 @@ from benchmarks.grid import load_drawings
 from benchmarks.harness import Bench, Rival, product_operations
 from benchmarks.report import Report, compare
 from geosoftmax import Cost, GridCost, LineCost, sinkhorn_negentropy, sinkhorn_potential
-from geosoftmax.kernels.reference import sinkhorn as solve_rows
+from geosoftmax.backends.reference import sinkhorn as solve_rows
 
 #: All are run to this error, ‖v · Kv - α‖₁, and report the one that they reached.
 ERROR = 1e-9

@@ -1,7 +1,7 @@
 """``python -m benchmarks.tune_gpu``: which warps, products and intervals suit each size of tile?
 
-Prints the tables from which ``TUNING`` in ``kernels/gpu/grid.py``, ``WARPS`` in ``sinkhorn.py`` and
-``row_warps`` in ``tiles.py`` were taken. Some minutes, on a GPU.
+Prints the tables from which ``TUNING`` in ``backends/triton/grid.py``, ``WARPS`` in
+``sinkhorn.py`` and ``row_warps`` in ``tiles.py`` were taken. Some minutes, on a GPU.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from torch import Tensor
 
 from benchmarks.gpu import BATCH, GAP, SETS, device_time
 from geosoftmax import DenseCost, GridCost
-from geosoftmax.kernels.gpu import grid, rows, sinkhorn
-from geosoftmax.kernels.gpu.grid import Tuning
+from geosoftmax.backends.triton import grid, rows, sinkhorn
+from geosoftmax.backends.triton.grid import Tuning
 
 SIDES = (16, 28, 64, 128)
 CLASSES = (9, 120, 250, 500, 1000)

@@ -2,7 +2,7 @@
 
 Prints steps to a gap of 1e-3 on drawings: for penalties and kernels from narrow to wide, then for
 the number of first steps, also on scores of networks that learn. The tables from which
-``SPLIT_PENALTY`` and ``SPLIT_FIRST_STEPS`` in ``kernels/reference.py`` were taken. A minute.
+``SPLIT_PENALTY`` and ``SPLIT_FIRST_STEPS`` in ``backends/reference.py`` were taken. A minute.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from benchmarks.grid import _fields, load_drawings
 from geosoftmax import GridCost, geometric_logistic_loss, smooth_scores
-from geosoftmax.kernels import reference
+from geosoftmax.backends import reference
 
 PENALTIES = (0.15, 0.3, 0.45, 0.7, 1.0)
 FIRST = (10, 15, 20, 30)

@@ -11,7 +11,7 @@ from geosoftmax import (
     LineCost,
     TreeCost,
     ZeroOneCost,
-    _autograd,
+    autograd,
     c_transform,
     extrapolate,
     geometric_logistic_loss,
@@ -441,9 +441,9 @@ def test_a_loss_with_its_slope_has_all_derivatives(layer, share):
     part = 1.0 if share is None else share
     given = (f, target, part * expected.detach(), part * slope, cost, share)
     if layer == "geometric":
-        found = _autograd.loss(*given, 1e-12, 1000, "active_set")
+        found = autograd.loss(*given, 1e-12, 1000, "active_set")
     else:
-        found = _autograd.potential_loss(*given)
+        found = autograd.potential_loss(*given)
     values = [(weight * expected).sum(), (weight * found).sum()]
     if share is not None:
         values = [share * expected.sum(), found]

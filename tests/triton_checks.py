@@ -14,7 +14,8 @@ from geosoftmax import (
     potential_logistic_loss,
     sinkhorn_negentropy,
 )
-from geosoftmax.kernels import gpu, reference
+from geosoftmax.backends import reference
+from geosoftmax.backends import triton as gpu
 from tests.generators import randn
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, on masked lanes

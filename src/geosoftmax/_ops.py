@@ -2,7 +2,7 @@
 
 Where nothing traces or transforms a call, the function behind an operator is called directly.
 
-Operators take and return plain tensors, know nothing of derivatives (`_autograd` does), check
+Operators take and return plain tensors, know nothing of derivatives (`autograd` does), check
 values, and warn when a tolerance was not reached. A cost travels as text and tensors
 (`Cost.flatten`).
 """
@@ -17,17 +17,17 @@ import torch
 from torch import Tensor
 
 from geosoftmax import solvers
-from geosoftmax._validation import (
+from geosoftmax.backends import twin, whole_sinkhorn, whole_solve, whole_support_solve
+from geosoftmax.backends.reference import certificate_dtype
+from geosoftmax.costs.base import Cost
+from geosoftmax.solvers.solution import has_converged
+from geosoftmax.validation import (
     check_distribution_values,
     check_init_values,
     check_peaks,
     is_concrete,
     is_readable,
 )
-from geosoftmax.costs.base import Cost
-from geosoftmax.kernels import twin, whole_sinkhorn, whole_solve, whole_support_solve
-from geosoftmax.kernels.reference import certificate_dtype
-from geosoftmax.solvers.solution import has_converged
 
 #: Residual of log(v · Kv / α) that counts as solved, and what is aimed at.
 SINKHORN_ACCEPTED = 1e-9

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from geosoftmax._validation import (
+from geosoftmax.costs.base import Cost
+from geosoftmax.validation import (
     check_class_indices,
     check_same_shape,
     check_signal,
     check_smoothing,
     check_weight,
 )
-from geosoftmax.costs.base import Cost
 
 
 @dataclasses.dataclass(frozen=True)

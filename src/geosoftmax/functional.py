@@ -14,9 +14,12 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-from geosoftmax import _autograd, _ops, solvers
+from geosoftmax import _ops, autograd, solvers
 from geosoftmax._targets import Target, read_target, reduce_loss
-from geosoftmax._validation import (
+from geosoftmax.backends import whole_fit, whole_potential_fit
+from geosoftmax.costs.base import Cost
+from geosoftmax.solvers import Solution
+from geosoftmax.validation import (
     SUM_TOLERANCE,
     check_distribution_values,
     check_finite,
@@ -28,9 +31,6 @@ from geosoftmax._validation import (
     is_concrete,
     is_readable,
 )
-from geosoftmax.costs.base import Cost
-from geosoftmax.kernels import whole_fit, whole_potential_fit
-from geosoftmax.solvers import Solution
 
 __all__ = [
     "c_transform",
@@ -106,7 +106,7 @@ def geometric_softmax(
     tensor([0.0000, 0.6257, 0.3743, 0.0000], dtype=torch.float64)
     """
     f, alpha, u, _ = _minimise(scores, cost, tol, max_iter, method, distribution=True)
-    return _autograd.softmax(f, u, alpha, cost).to(scores.dtype)
+    return autograd.softmax(f, u, alpha, cost).to(scores.dtype)
 
 
 @_full_precision
@@ -142,7 +142,7 @@ def geometric_logsumexp(
     tensor(1.0986, dtype=torch.float64)
     """
     f, alpha, u, lower = _minimise(scores, cost, tol, max_iter, method, distribution=False)
-    return _autograd.log_sum_exp(f, u, alpha, lower, cost).to(scores.dtype)
+    return autograd.log_sum_exp(f, u, alpha, lower, cost).to(scores.dtype)
 
 
 @_full_precision
@@ -179,8 +179,8 @@ def extrapolate(
     """
     double = torch.float64  # of which the range is needed, more than the digits
     f, _, u, _ = _minimise(scores, cost, tol, max_iter, method, distribution=True, dtype=double)
-    b, peak = _autograd.half_exponential(f, cost)
-    envelope = 2 * _autograd.log_product(_autograd.minimiser(b, u, cost), cost) + peak
+    b, peak = autograd.half_exponential(f, cost)
+    envelope = 2 * autograd.log_product(autograd.minimiser(b, u, cost), cost) + peak
     envelope = _with_far_outputs(envelope, f, peak, cost)
     return torch.maximum(envelope, f).to(scores.dtype)
 
@@ -309,14 +309,14 @@ def geometric_logistic_loss(
     options = _settle(scores.dtype, f, cost, tol, max_iter, method, distribution=False)
     fused = _fused(
         lambda dtype: whole_fit(options[2], cost, f.device, dtype, options[0]),
-        _autograd.loss, f, wanted, weight, cost, reduction, options,
+        autograd.loss, f, wanted, weight, cost, reduction, options,
     )  # fmt: skip
     if fused is not None:
         return fused.to(scores.dtype)
     lowest = torch.finfo(f.dtype).min  # rows that are all -inf are refused, not turned to NaN
-    f = f - f.detach().amax(_autograd.signal_dims(cost), keepdim=True).clamp_min(lowest)
+    f = f - f.detach().amax(autograd.signal_dims(cost), keepdim=True).clamp_min(lowest)
     alpha, u, lower, _, _ = _ops.solve(f.detach(), cost, *options, None)
-    conjugate = _autograd.log_sum_exp(f, u, alpha, lower, cost)
+    conjugate = autograd.log_sum_exp(f, u, alpha, lower, cost)
     loss = _loss(wanted, f, conjugate, cost)
     return reduce_loss(loss, wanted, weight, cost, reduction).to(scores.dtype)
 
@@ -353,9 +353,9 @@ def potential_softmax(logits: Tensor, cost: Cost) -> Tensor:
     """
     check_signal("logits", logits, cost)
     check_finite("logits", logits, _NO_MASKS)
-    v, _ = _autograd.half_exponential(_computed(logits), cost)
+    v, _ = autograd.half_exponential(_computed(logits), cost)
     weighted = v * cost.matvec(v)
-    alpha = weighted / weighted.sum(_autograd.signal_dims(cost), keepdim=True)
+    alpha = weighted / weighted.sum(autograd.signal_dims(cost), keepdim=True)
     return alpha.to(logits.dtype)
 
 
@@ -394,13 +394,13 @@ def potential_logistic_loss(
     g = _computed(logits)
     fused = _fused(
         lambda dtype: whole_potential_fit(cost, g.device, dtype),
-        _autograd.potential_loss, g, wanted, None, cost, reduction,
+        autograd.potential_loss, g, wanted, None, cost, reduction,
     )  # fmt: skip
     if fused is not None:
         return fused.to(logits.dtype)
-    v, peak = _autograd.half_exponential(g, cost)
-    f = 2 * _autograd.log_product(v, cost, (g - peak) / 2)
-    conjugate = torch.log(_autograd.inner(v, cost.matvec(v), cost))
+    v, peak = autograd.half_exponential(g, cost)
+    f = 2 * autograd.log_product(v, cost, (g - peak) / 2)
+    conjugate = torch.log(autograd.inner(v, cost.matvec(v), cost))
     loss = _loss(wanted, f, conjugate, cost)
     return reduce_loss(loss, wanted, None, cost, reduction).to(logits.dtype)
 
@@ -472,7 +472,7 @@ def sinkhorn_negentropy(alpha: Tensor, cost: Cost) -> Tensor:
     """
     check_signal("alpha", alpha, cost)
     distribution, v = _scaled("alpha", alpha, cost)
-    return _autograd.negentropy(distribution, v, cost).to(alpha.dtype)
+    return autograd.negentropy(distribution, v, cost).to(alpha.dtype)
 
 
 @_full_precision
@@ -501,7 +501,7 @@ def sinkhorn_potential(alpha: Tensor, cost: Cost) -> Tensor:
     """
     check_signal("alpha", alpha, cost)
     distribution, v = _scaled("alpha", alpha, cost)
-    return _autograd.potential(distribution, v, cost).to(alpha.dtype)
+    return autograd.potential(distribution, v, cost).to(alpha.dtype)
 
 
 @_full_precision
@@ -538,15 +538,15 @@ def hausdorff_divergence(
     check_same_shape("beta", beta, "alpha", alpha)
     a, v = _scaled("alpha", alpha, cost)
     b, w = _scaled("beta", beta, cost)
-    of_beta = _autograd.potential(b, w, cost)
+    of_beta = autograd.potential(b, w, cost)
     if symmetric:
-        of_alpha = _autograd.potential(a, v, cost)
-        divergence = _autograd.inner(a - b, of_alpha - of_beta, cost) / 2
+        of_alpha = autograd.potential(a, v, cost)
+        divergence = autograd.inner(a - b, of_alpha - of_beta, cost) / 2
     else:
         # Ω(α) - Ω(β) - ⟨∇Ω(β), α - β⟩, where Ω(β) = ⟨β, ∇Ω(β)⟩ - Σβ + 1
-        excess = (b - 1 / cost.size).sum(_autograd.signal_dims(cost))
-        of_a = _autograd.negentropy(a, v, cost)
-        divergence = of_a - _autograd.inner(a, of_beta, cost) + excess
+        excess = (b - 1 / cost.size).sum(autograd.signal_dims(cost))
+        of_a = autograd.negentropy(a, v, cost)
+        divergence = of_a - autograd.inner(a, of_beta, cost) + excess
     return _at_least_zero(divergence).to(torch.promote_types(alpha.dtype, beta.dtype))
 
 
@@ -582,11 +582,11 @@ def c_transform(f: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
         check_finite_where_positive(f, alpha)
     potential, mass = _computed(f), _computed(alpha)
     inside = mass.detach() > 0
-    dims = _autograd.signal_dims(cost)
+    dims = autograd.signal_dims(cost)
     peak = torch.where(inside, potential.detach(), -torch.inf).amax(dims, keepdim=True)
     half = (torch.where(inside, potential, peak) - peak) / 2
     log_mass = torch.where(inside, torch.log(torch.where(inside, mass, 1.0)), -torch.inf)
-    result = -2 * _autograd.log_product(mass * torch.exp(half), cost, log_mass + half) - peak
+    result = -2 * autograd.log_product(mass * torch.exp(half), cost, log_mass + half) - peak
     return result.to(f.dtype)
 
 
@@ -656,7 +656,7 @@ def _fused(
     share of it.
     """
     alpha = target.alpha
-    if alpha is None or f.numel() == 0 or not _autograd.is_everyday(f, alpha, cost.parameter):
+    if alpha is None or f.numel() == 0 or not autograd.is_everyday(f, alpha, cost.parameter):
         return None
     kernel = choose(torch.promote_types(f.dtype, alpha.dtype))
     if kernel is None:
@@ -681,9 +681,9 @@ def _loss(target: Target, f: Tensor, conjugate: Tensor, cost: Cost) -> Tensor:
     assert target.alpha is not None
     alpha, v = _scaled("target", target.alpha, cost, target.dtype)
     f = torch.where((alpha == 0) & torch.isneginf(f), 0.0, f)  # masks without mass do not count
-    mass = alpha.sum(_autograd.signal_dims(cost))
-    negentropy = _autograd.negentropy(alpha, v, cost)
-    return _at_least_zero(mass * conjugate + negentropy - _autograd.inner(alpha, f, cost))
+    mass = alpha.sum(autograd.signal_dims(cost))
+    negentropy = autograd.negentropy(alpha, v, cost)
+    return _at_least_zero(mass * conjugate + negentropy - autograd.inner(alpha, f, cost))
 
 
 def _at_least_zero(value: Tensor) -> Tensor:
@@ -716,8 +716,8 @@ def _with_far_outputs(envelope: Tensor, f: Tensor, peak: Tensor, cost: Cost) -> 
             _, u, _, _, _ = _ops.solve(
                 left[index], part, 1e-9, solvers.MAX_ITER, solvers.choose(part), None
             )
-            top = left[index].amax(_autograd.signal_dims(cost), keepdim=True)
-            more = 2 * _autograd.log_product(u, part) + top
+            top = left[index].amax(autograd.signal_dims(cost), keepdim=True)
+            more = 2 * autograd.log_product(u, part) + top
             joined = 2 * torch.logaddexp(envelope[index] / 2, more / 2)
             envelope = envelope.index_put(index, joined)
             lower = torch.where(far[index] < top - 2 * _ops.FAR_BELOW, far[index], -torch.inf)

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from geosoftmax import functional
-from geosoftmax._validation import (
+from geosoftmax.costs.base import Cost
+from geosoftmax.validation import (
     check_options,
     check_reduction,
     check_smoothing,
     check_weight,
 )
-from geosoftmax.costs.base import Cost
 
 __all__ = [
     "GeometricLogSumExp",

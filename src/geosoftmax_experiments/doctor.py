@@ -28,7 +28,7 @@ from geosoftmax import (
     sinkhorn_potential,
     solve,
 )
-from geosoftmax.kernels import numba_installed, triton_installed, twin
+from geosoftmax.backends import numba_installed, triton_installed, twin
 
 __all__ = ["Finding", "back_ends", "packages", "problems", "run", "self_check"]
 
@@ -112,7 +112,7 @@ def _try_numba() -> Finding:
     cost = LineCost(9, p=2) / 2
     kernel = twin("active_set", cost, torch.device("cpu")).__module__
     gap = float(solve(_scores(cost, 64), cost).gap.max())
-    return Finding("", ".cpu." in kernel and gap < 1e-12, f"works, worst gap {gap:.0e}")
+    return Finding("", ".numba." in kernel and gap < 1e-12, f"works, worst gap {gap:.0e}")
 
 
 def _try_gpu() -> Finding:

@@ -1,11 +1,12 @@
-"""What every compiled kernel must do: agree with the plain definition in `kernels.reference`."""
+"""What every compiled kernel must do: agree with the plain definition in `backends.reference`."""
 
 from typing import ClassVar
 
 import pytest
 import torch
 
-from geosoftmax.kernels import cpu, reference, twin
+from geosoftmax.backends import numba as cpu
+from geosoftmax.backends import reference, twin
 from tests.conftest import TOLERANCES, assert_close
 from tests.generators import randn
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from geosoftmax import ConvergenceWarning, GridCost, LineCost, solve
-from geosoftmax.kernels import reference
+from geosoftmax.backends import reference
 from tests.laws.strategies import cost_and, law, signals
 from tests.paper.examples import flat, kernel
 

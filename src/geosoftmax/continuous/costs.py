@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from geosoftmax._validation import check_multiplier, check_power
+from geosoftmax.validation import check_multiplier, check_power
 
 __all__ = ["FunctionCost", "PointCost", "PowerCost"]
 

@@ -15,14 +15,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from geosoftmax import _autograd
-from geosoftmax._validation import check_options, check_reduction
+from geosoftmax import autograd
 from geosoftmax.continuous.costs import FunctionCost, PointCost
 from geosoftmax.continuous.measure import Box, Measure
 from geosoftmax.continuous.scores import interpolate
 from geosoftmax.continuous.solver import METHODS, ContinuousSolution, minimise
 from geosoftmax.costs import DenseCost
 from geosoftmax.functional import _at_least_zero, _scaled
+from geosoftmax.validation import check_options, check_reduction
 
 __all__ = [
     "Potential",
@@ -227,7 +227,7 @@ def sinkhorn_negentropy(alpha: Measure, cost: PairCost) -> Tensor:
     tensor(-0.2191, dtype=torch.float64)
     """
     weights, v, dense = _sinkhorn("alpha", alpha, _as_cost(cost))
-    return _autograd.negentropy(weights, v, dense)
+    return autograd.negentropy(weights, v, dense)
 
 
 class Potential:
@@ -278,7 +278,7 @@ def sinkhorn_potential(alpha: Measure, cost: PairCost) -> Potential:
     """
     cost = _as_cost(cost)
     weights, v, dense = _sinkhorn("alpha", alpha, cost)
-    return Potential(alpha.points, _autograd.scaling(weights, v, dense), cost)
+    return Potential(alpha.points, autograd.scaling(weights, v, dense), cost)
 
 
 def hausdorff_divergence(alpha: Measure, beta: Measure, cost: PairCost) -> Tensor:

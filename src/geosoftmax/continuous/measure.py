@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from geosoftmax._validation import as_float_tensor
+from geosoftmax.validation import as_float_tensor
 
 __all__ = ["Box", "Measure"]
 

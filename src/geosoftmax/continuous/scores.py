@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from geosoftmax._validation import as_float_tensor
 from geosoftmax.continuous.measure import Box
+from geosoftmax.validation import as_float_tensor
 
 __all__ = ["interpolate"]
 

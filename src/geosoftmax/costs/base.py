@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from geosoftmax._validation import check_multiplier, is_concrete
+from geosoftmax.validation import check_multiplier, is_concrete
 
 _MULTIPLICATIONS = (torch.mul, torch.Tensor.mul, torch.Tensor.__mul__, torch.Tensor.__rmul__)
 _DIVISIONS = (torch.div, torch.Tensor.div, torch.Tensor.__truediv__)

@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from geosoftmax._validation import (
+from geosoftmax.costs._support import LARGE_BLOCK, gathered_solve, spd_solve
+from geosoftmax.costs.base import Cost, wide
+from geosoftmax.validation import (
     as_float_tensor,
     check_cost_matrix,
     check_matrix_shape,
     check_multiplier,
     check_power,
 )
-from geosoftmax.costs._support import LARGE_BLOCK, gathered_solve, spd_solve
-from geosoftmax.costs.base import Cost, wide
 
 #: Up to this many outputs, supports are masked rather than gathered.
 SMALL = 64

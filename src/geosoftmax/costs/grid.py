@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from geosoftmax._validation import check_count, check_power, is_concrete
 from geosoftmax.costs._support import gathered_solve
 from geosoftmax.costs.base import Cost, ScaledCost, unit_scale
 from geosoftmax.costs.line import DENSE_LIMIT, LineCost
+from geosoftmax.validation import check_count, check_power, is_concrete
 
 
 class GridCost(ScaledCost):

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from geosoftmax._validation import as_float_tensor, check_count, check_positions, check_power
 from geosoftmax.costs._support import LARGE_BLOCK, gathered_solve
 from geosoftmax.costs.base import ScaledCost, unit_scale, wide
+from geosoftmax.validation import as_float_tensor, check_count, check_positions, check_power
 
 #: Up to this many classes a product with K is one small matrix product.
 DENSE_LIMIT = 1024

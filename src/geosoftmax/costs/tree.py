@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from geosoftmax._validation import as_float_tensor
 from geosoftmax.costs.base import ScaledCost, unit_scale
+from geosoftmax.validation import as_float_tensor
 
 
 class TreeCost(ScaledCost):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from geosoftmax._validation import check_count
 from geosoftmax.costs.base import ScaledCost, unit_scale
+from geosoftmax.validation import check_count
 
 
 class ZeroOneCost(ScaledCost):

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 
 from geosoftmax import solvers
+from geosoftmax.backends.numba.active_set import kernels
+from geosoftmax.backends.numba.fitting import Workspace, backward, curvature, forward
 from geosoftmax.costs.base import Cost
 from geosoftmax.estimators._design import Design
 from geosoftmax.functional import sinkhorn_potential, solve
-from geosoftmax.kernels.cpu.active_set import kernels
-from geosoftmax.kernels.cpu.fitting import Workspace, backward, curvature, forward
 from geosoftmax.solvers import Solution
 
 #: Steps that L-BFGS remembers.

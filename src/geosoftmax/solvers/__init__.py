@@ -38,10 +38,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from geosoftmax.costs import GridCost, TreeCost, ZeroOneCost
-from geosoftmax.costs.base import Cost
-from geosoftmax.costs.grid import is_absolute_line
-from geosoftmax.kernels.reference import (
+from geosoftmax.backends.reference import (
     REFINED_GAP,
     SINGLE_PRECISION_GAP,
     SMALL_MATRIX,
@@ -50,6 +47,9 @@ from geosoftmax.kernels.reference import (
     merge,
     part_of,
 )
+from geosoftmax.costs import GridCost, TreeCost, ZeroOneCost
+from geosoftmax.costs.base import Cost
+from geosoftmax.costs.grid import is_absolute_line
 from geosoftmax.solvers.exact import active_set, hull, policy, threshold
 from geosoftmax.solvers.iterative import accelerated, splitting
 from geosoftmax.solvers.lbfgs import lbfgs

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from geosoftmax.backends import twin
+from geosoftmax.backends.reference import Rows
 from geosoftmax.costs.base import Cost
-from geosoftmax.kernels import twin
-from geosoftmax.kernels.reference import Rows
 from geosoftmax.solvers.solution import Options
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from geosoftmax.backends import reference, twin
+from geosoftmax.backends.reference import SINGLE_PRECISION_GAP, Rows
 from geosoftmax.costs._support import LARGEST_FACTOR
 from geosoftmax.costs.base import Cost
-from geosoftmax.kernels import reference, twin
-from geosoftmax.kernels.reference import SINGLE_PRECISION_GAP, Rows
 from geosoftmax.solvers.solution import Options
 
 #: Iterations before the first polish, and exchanges in a polish.

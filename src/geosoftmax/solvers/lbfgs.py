@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from geosoftmax.backends.reference import Rows, certify
 from geosoftmax.costs.base import Cost
-from geosoftmax.kernels.reference import Rows, certify
 from geosoftmax.solvers.solution import Options
 
 

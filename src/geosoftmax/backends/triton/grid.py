@@ -19,12 +19,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from geosoftmax.costs import GridCost
-from geosoftmax.costs.base import Cost
-from geosoftmax.kernels import reference
-from geosoftmax.kernels.gpu.halves import both, halves, load_square
-from geosoftmax.kernels.gpu.sinkhorn import negentropy
-from geosoftmax.kernels.gpu.tiles import (
+from geosoftmax.backends import reference
+from geosoftmax.backends.triton.halves import both, halves, load_square
+from geosoftmax.backends.triton.sinkhorn import negentropy
+from geosoftmax.backends.triton.tiles import (
     CHECK_EVERY,
     LIFT,
     aim,
@@ -34,6 +32,8 @@ from geosoftmax.kernels.gpu.tiles import (
     sums,
     tile,
 )
+from geosoftmax.costs import GridCost
+from geosoftmax.costs.base import Cost
 
 #: Bytes of shared memory that matrices may take.
 SHARED_FOR_MATRICES = 168_000

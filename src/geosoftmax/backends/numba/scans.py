@@ -6,9 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from geosoftmax.costs import GridCost, LineCost, TreeCost, ZeroOneCost
-from geosoftmax.costs.base import Cost
-from geosoftmax.kernels.cpu.runtime import (
+from geosoftmax.backends.numba.runtime import (
     as_rows,
     bracket,
     bracket_from,
@@ -17,7 +15,9 @@ from geosoftmax.kernels.cpu.runtime import (
     new_outputs,
     spread,
 )
-from geosoftmax.kernels.reference import Rows, rounding_allowance
+from geosoftmax.backends.reference import Rows, rounding_allowance
+from geosoftmax.costs import GridCost, LineCost, TreeCost, ZeroOneCost
+from geosoftmax.costs.base import Cost
 
 # ------------------------------------------------------------------ zero-one
 

@@ -12,10 +12,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from geosoftmax.costs.base import Cost
-from geosoftmax.kernels import reference
-from geosoftmax.kernels.gpu.halves import halves, rows_times
-from geosoftmax.kernels.gpu.tiles import (
+from geosoftmax.backends import reference
+from geosoftmax.backends.triton.halves import halves, rows_times
+from geosoftmax.backends.triton.tiles import (
     CHECK_EVERY,
     LIFT,
     ROWS,
@@ -28,6 +27,7 @@ from geosoftmax.kernels.gpu.tiles import (
     row_warps,
     scratch,
 )
+from geosoftmax.costs.base import Cost
 
 #: Steps between two times that ``x`` is made afresh.
 REFRESH_EVERY = 20

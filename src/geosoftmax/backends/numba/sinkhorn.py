@@ -1,4 +1,4 @@
-"""Sinkhorn potentials of small costs: `kernels.sinkhorn`, one row at a time, on its support."""
+"""Sinkhorn potentials of small costs: `backends.sinkhorn`, one row at a time, on its support."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from geosoftmax.backends.numba.active_set import kernels
+from geosoftmax.backends.numba.runtime import flat64, jit, spread
+from geosoftmax.backends.sinkhorn import NEWTON_BELOW, STALLED, SUBNORMAL, SinkhornRows
 from geosoftmax.costs.base import Cost
-from geosoftmax.kernels.cpu.active_set import kernels
-from geosoftmax.kernels.cpu.runtime import flat64, jit, spread
-from geosoftmax.kernels.sinkhorn import NEWTON_BELOW, STALLED, SUBNORMAL, SinkhornRows
 
 #: Rounds of Chebyshev's method for a Newton step: it gains seven digits then, where it could.
 ROUNDS = 10

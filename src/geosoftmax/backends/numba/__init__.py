@@ -7,14 +7,14 @@ never share state: results do not depend on the batch or on the number of thread
 
 from __future__ import annotations
 
+from geosoftmax.backends.numba.active_set import active_set, active_set_whole
+from geosoftmax.backends.numba.exchange import exchange
+from geosoftmax.backends.numba.scans import matvec, prune, threshold
+from geosoftmax.backends.numba.signals import distribution, obstacle, peaks
+from geosoftmax.backends.numba.sinkhorn import sinkhorn
 from geosoftmax.costs import DenseCost, GridCost, LineCost, TreeCost, ZeroOneCost
 from geosoftmax.costs.base import Cost
 from geosoftmax.costs.grid import is_absolute_line
-from geosoftmax.kernels.cpu.active_set import active_set, active_set_whole
-from geosoftmax.kernels.cpu.exchange import exchange
-from geosoftmax.kernels.cpu.scans import matvec, prune, threshold
-from geosoftmax.kernels.cpu.signals import distribution, obstacle, peaks
-from geosoftmax.kernels.cpu.sinkhorn import sinkhorn
 
 __all__ = [
     "WHOLE",

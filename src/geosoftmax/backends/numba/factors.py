@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from geosoftmax.backends.numba.runtime import jit
 from geosoftmax.costs import GridCost
 from geosoftmax.costs.base import Cost
-from geosoftmax.kernels.cpu.runtime import jit
 
 
 def kernel_factors(

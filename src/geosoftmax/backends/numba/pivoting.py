@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from geosoftmax.kernels.cpu.runtime import jit
+from geosoftmax.backends.numba.runtime import jit
 
 
 @jit

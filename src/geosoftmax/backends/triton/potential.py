@@ -12,10 +12,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from geosoftmax.backends.triton.sinkhorn import WARPS, axis_kernels, negentropy
+from geosoftmax.backends.triton.tiles import on_device, padded, tile
 from geosoftmax.costs import GridCost
 from geosoftmax.costs.base import Cost
-from geosoftmax.kernels.gpu.sinkhorn import WARPS, axis_kernels, negentropy
-from geosoftmax.kernels.gpu.tiles import on_device, padded, tile
 
 #: Below this a product has lost digits, and is done again in the log domain.
 TINY = tl.constexpr(1e-37)

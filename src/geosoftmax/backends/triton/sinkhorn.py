@@ -1,7 +1,7 @@
 """The symmetric Sinkhorn problem ``v · Kv = α`` in one launch, by an averaged fixed point.
 
 ``log v`` moves two thirds of the way to ``log(α / Kv)``. Near the solution its error is multiplied
-by ``(1 - 2P) / 3``, where ``P`` has eigenvalues in [0, 1]: see `kernels.sinkhorn`. So each step
+by ``(1 - 2P) / 3``, where ``P`` has eigenvalues in [0, 1]: see `backends.sinkhorn`. So each step
 divides it by 3, whatever the cost.
 """
 
@@ -14,10 +14,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from geosoftmax.costs import GridCost
-from geosoftmax.costs.base import Cost
-from geosoftmax.kernels.gpu.halves import both, halves, rows_times
-from geosoftmax.kernels.gpu.tiles import (
+from geosoftmax.backends.reference import dense_kernel
+from geosoftmax.backends.triton.halves import both, halves, rows_times
+from geosoftmax.backends.triton.tiles import (
     ROWS,
     block,
     on_device,
@@ -28,7 +27,8 @@ from geosoftmax.kernels.gpu.tiles import (
     sums,
     tile,
 )
-from geosoftmax.kernels.reference import dense_kernel
+from geosoftmax.costs import GridCost
+from geosoftmax.costs.base import Cost
 
 #: Steps: each divides the error of ``log v`` by 3, to the digits of float32.
 STEPS = 16
@@ -128,7 +128,7 @@ def negentropy(
     """Return ``Ω(α)``: the least ``vᵀKv - 2⟨α, log v⟩``, which sees an error of ``v`` squared.
 
     Three steps of Sinkhorn's iteration, by the roots of Chebyshev's polynomial on [1, 2], divide
-    the error of ``log v`` by 99: see `kernels.sinkhorn`.
+    the error of ``log v`` by 99: see `backends.sinkhorn`.
     """
     a = a * size  # about 1: inside half precision
     h = both(a, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo, H, W, False, 1, RESIDENT, LEFT)

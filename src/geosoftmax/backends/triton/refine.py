@@ -19,10 +19,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from geosoftmax.backends import reference
+from geosoftmax.backends.triton.tiles import ROWS, aim, on_device, outputs, padded
 from geosoftmax.costs import GridCost
 from geosoftmax.costs.base import Cost
-from geosoftmax.kernels import reference
-from geosoftmax.kernels.gpu.tiles import ROWS, aim, on_device, outputs, padded
 
 #: The penalties, as fractions of the one that `reference.split_penalty` gives.
 PENALTIES = (0.00036, 0.0018, 0.009, 0.045, 0.22, 1.0)

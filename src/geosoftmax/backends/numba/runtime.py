@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from geosoftmax.kernels.reference import Rows
+from geosoftmax.backends.reference import Rows
 
 #: Work, in entries, below which threads do not pay.
 WORTH_A_THREAD = 4096

@@ -11,10 +11,10 @@ import functools
 
 import numpy as np
 
-from geosoftmax.kernels.cpu.active_set import pivot
-from geosoftmax.kernels.cpu.lanes import prepare
-from geosoftmax.kernels.cpu.pivoting import solve_on
-from geosoftmax.kernels.cpu.runtime import jit, spread
+from geosoftmax.backends.numba.active_set import pivot
+from geosoftmax.backends.numba.lanes import prepare
+from geosoftmax.backends.numba.pivoting import solve_on
+from geosoftmax.backends.numba.runtime import jit, spread
 
 #: Rows whose curvature is looked at, at most; and the work, in d³, from which on they are fewer.
 MOST_CURVES, CURVE_WORK = 1000, 1 << 27

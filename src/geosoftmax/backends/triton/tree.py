@@ -12,10 +12,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from geosoftmax.backends import reference
+from geosoftmax.backends.triton.tiles import on_device, outputs
 from geosoftmax.costs import TreeCost
 from geosoftmax.costs.base import Cost
-from geosoftmax.kernels import reference
-from geosoftmax.kernels.gpu.tiles import on_device, outputs
 
 
 def prune_tree(cost: Cost, scores: Tensor, tol: float, max_iter: int) -> tuple[Tensor, ...]:

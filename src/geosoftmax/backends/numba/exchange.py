@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from geosoftmax.backends import reference
+from geosoftmax.backends.numba.factors import grid_product, kernel_factors
+from geosoftmax.backends.numba.runtime import as_rows, bracket, flat64, jit, new_outputs, spread
+from geosoftmax.backends.reference import Rows, rounding_allowance
 from geosoftmax.costs.base import Cost
-from geosoftmax.kernels import reference
-from geosoftmax.kernels.cpu.factors import grid_product, kernel_factors
-from geosoftmax.kernels.cpu.runtime import as_rows, bracket, flat64, jit, new_outputs, spread
-from geosoftmax.kernels.reference import Rows, rounding_allowance
 
 ADD_ABOVE = reference.ADD_ABOVE  # compiled in as constants
 DROP_BELOW = reference.DROP_BELOW

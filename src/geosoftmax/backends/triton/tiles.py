@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from geosoftmax.kernels.reference import SPLIT_CHECK_EVERY
+from geosoftmax.backends.reference import SPLIT_CHECK_EVERY
 
 #: Steps between two looks at the gap.
 CHECK_EVERY = SPLIT_CHECK_EVERY

@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from geosoftmax.costs.base import Cost
-from geosoftmax.kernels.cpu.lanes import (
+from geosoftmax.backends.numba.lanes import (
     CAPACITY,
     LANES,
     LARGEST,
@@ -16,8 +15,8 @@ from geosoftmax.kernels.cpu.lanes import (
     products,
     uncovered,
 )
-from geosoftmax.kernels.cpu.pivoting import pivot_blocks, pivot_singly, times
-from geosoftmax.kernels.cpu.runtime import (
+from geosoftmax.backends.numba.pivoting import pivot_blocks, pivot_singly, times
+from geosoftmax.backends.numba.runtime import (
     as_rows,
     bounds_of,
     bracket,
@@ -26,7 +25,8 @@ from geosoftmax.kernels.cpu.runtime import (
     new_outputs,
     spread,
 )
-from geosoftmax.kernels.reference import Rows, dense_kernel, rounding_allowance
+from geosoftmax.backends.reference import Rows, dense_kernel, rounding_allowance
+from geosoftmax.costs.base import Cost
 
 #: Rounds that rows make together; most need one or two.
 ROUNDS = 4

@@ -41,7 +41,7 @@ class SinkhornRows(NamedTuple):
 
 def sinkhorn(cost: Cost, alpha: Tensor, tol: float, max_iter: int) -> SinkhornRows:
     """Solve rows ``alpha`` of shape ``(rows, *cost.shape)``, in float64."""
-    from geosoftmax.kernels import twin
+    from geosoftmax.backends import twin
 
     multiply = functools.partial(twin("matvec", cost, alpha.device), cost)
     dims = tuple(range(1, alpha.dim()))

@@ -11,17 +11,17 @@ from typing import Any
 
 import torch
 
+from geosoftmax.backends import reference
+from geosoftmax.backends.triton.grid import fit_grid, split_grid
+from geosoftmax.backends.triton.line import prune_line
+from geosoftmax.backends.triton.potential import fit_potential
+from geosoftmax.backends.triton.refine import refine, solve_on
+from geosoftmax.backends.triton.rows import split_rows
+from geosoftmax.backends.triton.sinkhorn import sinkhorn_grid, sinkhorn_rows
+from geosoftmax.backends.triton.tree import prune_tree
 from geosoftmax.costs import GridCost, TreeCost, ZeroOneCost
 from geosoftmax.costs.base import Cost
 from geosoftmax.costs.grid import is_absolute_line
-from geosoftmax.kernels import reference
-from geosoftmax.kernels.gpu.grid import fit_grid, split_grid
-from geosoftmax.kernels.gpu.line import prune_line
-from geosoftmax.kernels.gpu.potential import fit_potential
-from geosoftmax.kernels.gpu.refine import refine, solve_on
-from geosoftmax.kernels.gpu.rows import split_rows
-from geosoftmax.kernels.gpu.sinkhorn import sinkhorn_grid, sinkhorn_rows
-from geosoftmax.kernels.gpu.tree import prune_tree
 
 __all__ = [
     "fit_grid",

@@ -22,9 +22,9 @@ from torch import Tensor
 from torch.autograd import Function, forward_ad
 
 from geosoftmax import _ops
-from geosoftmax._validation import is_concrete, is_readable
+from geosoftmax.backends.sinkhorn import shifted_solve
 from geosoftmax.costs.base import Cost
-from geosoftmax.kernels.sinkhorn import shifted_solve
+from geosoftmax.validation import is_concrete, is_readable
 
 #: Rounds of Chebyshev's method for a linear system of `scaling`, to float64 precision.
 ROUNDS = 22

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from geosoftmax.backends.sinkhorn import sinkhorn as sinkhorn
 from geosoftmax.costs.base import Cost
 from geosoftmax.costs.dense import DenseCost
 from geosoftmax.costs.grid import GridCost
 from geosoftmax.costs.zero_one import ZeroOneCost
-from geosoftmax.kernels.sinkhorn import sinkhorn as sinkhorn
 
 #: Gradient steps between two looks at the gap.
 _CHECK_EVERY = 10
@@ -92,7 +92,7 @@ def certify(cost: Cost, b: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def product(cost: Cost, u: Tensor) -> Tensor:
     """``K u`` for the solvers: no gradients, and the device's fastest."""
-    from geosoftmax.kernels import twin
+    from geosoftmax.backends import twin
 
     return twin("matvec", cost, u.device)(cost, u)
 

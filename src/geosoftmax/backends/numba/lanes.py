@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from geosoftmax.kernels.cpu.runtime import jit
+from geosoftmax.backends.numba.runtime import jit
 
 #: Rows in flight. Shorter loops are unrolled before they could be vectorised.
 LANES = 64

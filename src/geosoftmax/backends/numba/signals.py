@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from geosoftmax.backends.numba.runtime import flat64, jit, spread
 from geosoftmax.costs.base import Cost
-from geosoftmax.kernels.cpu.runtime import flat64, jit, spread
 
 #: How many entries of this work weigh as much as one of a solver's.
 CHEAP = 32
