@@ -62,7 +62,7 @@ def whole_fit(
     `dtype` is that of the scores and of the target. None if there is no such kernel.
     """
     if device.type == "cuda" and triton_installed():
-        from geosoftmax.backends import triton as gpu
+        from geosoftmax.backends.triton import adapters as gpu
 
         return gpu.whole_fit(method, cost, dtype, tol)
     return None
@@ -73,7 +73,7 @@ def whole_potential_fit(
 ) -> Callable[..., Any] | None:
     """Return a kernel ``(cost, logits, target, share) -> loss, slope``, if there is one."""
     if device.type == "cuda" and triton_installed():
-        from geosoftmax.backends import triton as gpu
+        from geosoftmax.backends.triton import adapters as gpu
 
         return gpu.whole_potential_fit(cost, dtype)
     return None
@@ -82,7 +82,7 @@ def whole_potential_fit(
 def whole_sinkhorn(cost: Cost, device: torch.device) -> Callable[..., Any] | None:
     """Return a kernel ``(cost, alpha) -> v`` in float32, if there is one."""
     if device.type == "cuda" and triton_installed():
-        from geosoftmax.backends import triton as gpu
+        from geosoftmax.backends.triton import adapters as gpu
 
         return gpu.whole_sinkhorn(cost)
     return None
@@ -93,7 +93,7 @@ def whole_support_solve(
 ) -> Callable[..., Any] | None:
     """Return a kernel ``(cost, rhs, support, max_iter) -> x``, if there is one."""
     if device.type == "cuda" and dtype == torch.float32 and triton_installed():
-        from geosoftmax.backends import triton as gpu
+        from geosoftmax.backends.triton import adapters as gpu
 
         return gpu.solve_on if gpu.refines(cost) else None
     return None
@@ -112,7 +112,7 @@ def whole_solve(
 
         return cpu.WHOLE.get(method)
     if device.type == "cuda" and triton_installed():
-        from geosoftmax.backends import triton as gpu
+        from geosoftmax.backends.triton import adapters as gpu
 
         return gpu.whole(method, cost, dtype, tol)
     return None

@@ -40,7 +40,7 @@ def row_stages(side: int) -> int:
 
 
 def scratch(like: Tensor, programs: int, side: int) -> Tensor:
-    """Return memory through which programs pass their rows, in two halves, if they are long."""
+    """Return memory through which programs pass their rows, in two fp16 parts, if they are long."""
     parts = 0 if block(side) == side else 2
     return like.new_empty((programs, parts, ROWS, side), dtype=torch.float16)
 

@@ -1,11 +1,14 @@
-"""Trees: the exact envelope in one launch, one program for each row.
+"""Policy iteration on trees: exact, in one launch, one program for each row.
 
-`reference.prune` with `TreeCost.solve` level by level. Nodes lie in breadth-first order, so that
+`reference.prune` with solves on the tree, level by level. Nodes lie in breadth-first order, so that
 siblings are neighbours: what they send to their parent is summed by a scan that begins anew with
 each family. All in float64; every round drops the outputs that are not positive, until none is.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import triton
@@ -13,46 +16,63 @@ import triton.language as tl
 from torch import Tensor
 
 from geosoftmax.backends import reference
+from geosoftmax.backends.triton.certificate import certify, store_bounds, store_distribution
 from geosoftmax.backends.triton.tiles import on_device, outputs
-from geosoftmax.costs import TreeCost
-from geosoftmax.costs.base import Cost
+
+#: Nodes of a tree that fit into registers, and levels below the root: each takes its turn.
+MOST_NODES = 4096
+DEEPEST = 100
 
 
-def prune_tree(cost: Cost, scores: Tensor, tol: float, max_iter: int) -> tuple[Tensor, ...]:
-    """From scores to the distribution, ``u``, its bracket and the rounds."""
-    assert isinstance(cost, TreeCost)
-    f = scores.contiguous()
-    found = outputs(f, 1)
-    nodes, deepest = len(cost.parents), len(cost.levels) - 2
-    side = max(16, triton.next_power_of_2(nodes))
-    slack = reference.rounding_allowance(nodes, torch.float64)
-    links, edges = cost._once("tree_tables", lambda: _tables(cost))
-    with on_device(f):
-        _prune[(found[2].numel(),)](
-            f, *found, links, edges, nodes, cost.size, slack,
-            N=side, DEEPEST=deepest, num_warps=min(16, max(1, side // 256)),
-        )  # fmt: skip
-    return found
+class PolicyTables(NamedTuple):
+    """What solves on a tree read, made once by `make_tables`."""
+
+    #: Outputs, and levels below the root.
+    size: int
+    deepest: int
+    #: For each node: parent, depth, whether a family begins, last child, output. In int32.
+    links: Tensor
+    #: ``r`` and ``D`` of the edge above each node, in float64.
+    edges: Tensor
 
 
-def _tables(cost: TreeCost) -> tuple[Tensor, Tensor]:
-    """Return, for each node, parent, depth, whether a family begins, last child, output; r and D.
+def make_tables(
+    parents: Tensor, levels: Sequence[int], outputs: Tensor, r: Tensor, D: Tensor
+) -> PolicyTables:
+    """Make the tables of a tree whose nodes are in breadth-first order.
 
-    Made without a word to the host: a cost that is learnt makes them at every step.
+    `levels` says where each level begins, and the end; `outputs` which node each output is. The
+    edge above a node has ``r = exp(-c/2)`` and ``D = 1 - r²``, where ``c`` is its length.
+    No host synchronisation is needed: a cost that is learnt makes its tables at every step.
     """
-    parents = cost.parents
-    n = len(parents)
+    n, size = len(parents), len(outputs)
     here = torch.arange(n, device=parents.device)
     begins = torch.zeros_like(parents)
-    for start in cost.levels[1:-1]:
+    for start in levels[1:-1]:
         begins[start] = 1
     last_child = torch.full_like(parents, -1)
     last_child.scatter_reduce_(0, parents[1:], here[1:], "amax")
-    output = torch.full_like(parents, -1).scatter(0, cost.outputs, here[: cost.size])
+    output = torch.full_like(parents, -1).scatter(0, outputs, here[:size])
     family = torch.ones_like(parents)
     family[1:] = (parents[1:] != parents[:-1]).long()
     links = torch.stack([parents, begins.cumsum(0), family, last_child, output])
-    return links.to(torch.int32), torch.stack(cost.edges(torch.float64))
+    edges = torch.stack([r, D]).to(torch.float64)
+    return PolicyTables(size, len(levels) - 2, links.to(torch.int32), edges)
+
+
+def solve(tables: PolicyTables, scores: Tensor) -> tuple[Tensor, ...]:
+    """From scores to the distribution, ``u``, its bracket and the rounds."""
+    f = scores.contiguous()
+    found = outputs(f, 1)
+    nodes = tables.links.shape[1]
+    side = max(16, triton.next_power_of_2(nodes))
+    slack = reference.rounding_allowance(nodes, torch.float64)
+    with on_device(f):
+        _solve[(found[2].numel(),)](
+            f, *found, tables.links, tables.edges, nodes, tables.size, slack,
+            N=side, DEEPEST=tables.deepest, num_warps=min(16, max(1, side // 256)),
+        )  # fmt: skip
+    return found
 
 
 @triton.jit
@@ -72,7 +92,7 @@ def _from_children(x, y, family, last_child):
 
 
 @triton.jit
-def _prune(
+def _solve(
     scores, alpha, u_out, lower, upper, iterations, links, edges, nodes, width, slack,
     N: tl.constexpr, DEEPEST: tl.constexpr,
 ):  # fmt: skip
@@ -133,15 +153,7 @@ def _prune(
     h = tl.where(depth == 0, below, 0.0)
     for k in range(DEEPEST):
         h = tl.where(depth == k + 1, D * below + r * tl.gather(h, parent, 0), h)
-    bu = tl.sum(b * u, 0)
-    scale = bu / tl.sum(u * h, 0)
-    h = h * scale
-    v = tl.where(inside, tl.maximum(b - h, 0.0), 0.0)
-    v_sum = tl.sum(v, 0)
-    gap = (2 * tl.sum(v * h, 0) + v_sum * v_sum) / (bu * scale)
-    value = peak + tl.log(bu * scale)
-    tl.store(alpha + place, (u * b / bu).to(alpha.dtype.element_ty), mask=inside)
-    tl.store(u_out + place, (u * scale).to(u_out.dtype.element_ty), mask=inside)
-    tl.store(lower + row, value - slack)
-    tl.store(upper + row, value + gap + slack)
-    tl.store(iterations + row, rounds.to(tl.int64))
+    bu, uh, gap = certify(b, u, h, 1.0, "line")
+    found = (alpha, u_out, lower, upper, iterations)
+    store_distribution(found, place, inside, b, u, bu, uh, "line")
+    store_bounds(found, row, None, peak, bu, uh, gap, slack, rounds)

@@ -1,4 +1,4 @@
-"""Lines with the absolute value: the exact envelope in one launch, one program for each row.
+"""The hull method on lines with the absolute value: exact, in one launch, one program a row.
 
 `reference.prune` with scans: the inverse of ``K`` on a support couples neighbours, which a scan
 finds. All in float64; every round drops the outputs that are not positive, until none is.
@@ -12,30 +12,29 @@ import triton.language as tl
 from torch import Tensor
 
 from geosoftmax.backends import reference
+from geosoftmax.backends.triton.certificate import certify, store_bounds, store_distribution
 from geosoftmax.backends.triton.tiles import on_device, outputs
-from geosoftmax.costs.base import Cost
+
+#: Outputs of a line that fit into registers.
+LONGEST_LINE = 8192
 
 
-def prune_line(cost: Cost, scores: Tensor, tol: float, max_iter: int) -> tuple[Tensor, ...]:
-    """From scores to the distribution, ``u``, its bracket and the rounds; exactly, always."""
-    d = cost.size
+def solve(half_distances: Tensor, scores: Tensor) -> tuple[Tensor, ...]:
+    """From scores to the distribution, ``u``, its bracket and the rounds; always exactly.
+
+    `half_distances` are ``c x / 2`` along the line, in float64.
+    """
+    d = len(half_distances)
     f = scores.contiguous()
     found = outputs(f, 1)
-    rows = found[2].numel()
-    places = cost._once("half_distances64", lambda: half_distances(cost))
     slack = reference.rounding_allowance(d, torch.float64)
     side = triton.next_power_of_2(d)
     with on_device(f):
-        _prune[(rows,)](
-            f, *found, places, d, slack, D=side, num_warps=min(16, max(1, side // 256))
+        _solve[(found[2].numel(),)](
+            f, *found, half_distances, d, slack,
+            D=side, num_warps=min(16, max(1, side // 256)),
         )  # fmt: skip
     return found
-
-
-def half_distances(cost: Cost) -> Tensor:
-    """``c x / 2`` along the line, in float64."""
-    line = getattr(cost, "axes", [cost])[0]
-    return line._half_distances(torch.float64).detach()
 
 
 @triton.jit
@@ -65,12 +64,15 @@ def _neighbour(at, b, x, width):
 
 
 @triton.jit
-def _prune(scores, alpha, u_out, lower, upper, iterations, places, width, slack, D: tl.constexpr):
+def _solve(
+    scores, alpha, u_out, lower, upper, iterations, half_distances, width, slack,
+    D: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     here = tl.arange(0, D)
     inside = here < width
     f = tl.load(scores + row * width + here, mask=inside, other=float("-inf")).to(tl.float64)
-    x = tl.load(places + here, mask=inside, other=0.0)
+    x = tl.load(half_distances + here, mask=inside, other=0.0)
     peak = tl.max(f, 0)
     b = tl.exp((f - peak) * 0.5)
     keep = b > 0
@@ -98,16 +100,7 @@ def _prune(scores, alpha, u_out, lower, upper, iterations, places, width, slack,
     _, from_left = tl.associative_scan((to_left, u), 0, _then)
     _, from_right = tl.associative_scan((to_right, u), 0, _then, reverse=True)
     h = from_left + from_right - u
-    bu = tl.sum(b * u, 0)
-    scale = bu / tl.sum(u * h, 0)
-    h = h * scale
-    v = tl.where(inside, tl.maximum(b - h, 0.0), 0.0)
-    v_sum = tl.sum(v, 0)
-    gap = (2 * tl.sum(v * h, 0) + v_sum * v_sum) / (bu * scale)
-    value = peak + tl.log(bu * scale)
-    place = row * width + here
-    tl.store(alpha + place, (u * b / bu).to(alpha.dtype.element_ty), mask=inside)
-    tl.store(u_out + place, (u * scale).to(u_out.dtype.element_ty), mask=inside)
-    tl.store(lower + row, value - slack)
-    tl.store(upper + row, value + gap + slack)
-    tl.store(iterations + row, rounds.to(tl.int64))
+    bu, uh, gap = certify(b, u, h, 1.0, "line")
+    found = (alpha, u_out, lower, upper, iterations)
+    store_distribution(found, row * width + here, inside, b, u, bu, uh, "line")
+    store_bounds(found, row, None, peak, bu, uh, gap, slack, rounds)
