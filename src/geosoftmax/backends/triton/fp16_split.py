@@ -149,16 +149,16 @@ def both_sides(
 
 
 @triton.jit
-def rows_times(
-    x, acc, scratch, pointer,
-    M: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, PASSES: tl.constexpr,
-):  # fmt: skip
-    """Return ``acc + x @ matrix`` for rows ``x``, with a matrix that is read again each time.
+def rows_times(x, acc, scratch, pointer, PASSES: tl.constexpr, TILE: tl.constexpr):
+    """Return ``acc + x @ matrix`` for a `RowTile`, with a matrix that is read again each time.
 
     Up to 128 outputs in one piece. Beyond, block by block along the inner dimension: the rows pass
     through scratch memory of the program, two parts of shape ``(M, D)``, because a part of a tile
     in registers cannot be taken out.
     """
+    M: tl.constexpr = TILE.M
+    D: tl.constexpr = TILE.D
+    BLOCK: tl.constexpr = TILE.BLOCK
     if BLOCK == D:
         acc += times(x, SplitMatrix(pointer, 0, 0), 0, D, False, PASSES, False)
     else:

@@ -40,6 +40,14 @@ SETTLED = 3e-4
 RESIDUAL = 1e-7
 
 
+class Schedule(NamedTuple):
+    """The numbers of penalties, of steps with each, and of rounds: a constexpr of the kernel."""
+
+    TURNS: int
+    STEPS: int
+    ROUNDS: int
+
+
 class RefineTables(NamedTuple):
     """What solves in float64 read, made once by `make_tables`."""
 
@@ -113,7 +121,7 @@ def _launch(
             signal, free, *found, *tables[1:], samples, h, w, tol, SETTLED, max_iter, slack,
             reference.SPLIT_RELAXATION, 0,
             H=sides[0], W=sides[1], PLANE=plane, GIVEN=given,
-            TURNS=len(PENALTIES), STEPS=STEPS, ROUNDS=ROUNDS,
+            SCHEDULE=Schedule(len(PENALTIES), STEPS, ROUNDS),
             num_warps=max(1, min(8, sides[0] * sides[1] // 512)), num_stages=1,
         )  # fmt: skip
 
@@ -183,8 +191,10 @@ def _solve(
     row_basis, column_basis, fields, numbers,
     samples, height, width, tol, settled, max_iter, slack, relaxation, zero,
     H: tl.constexpr, W: tl.constexpr, PLANE: tl.constexpr, GIVEN: tl.constexpr,
-    TURNS: tl.constexpr, STEPS: tl.constexpr, ROUNDS: tl.constexpr,
+    SCHEDULE: tl.constexpr,
 ):  # fmt: skip
+    TURNS: tl.constexpr = SCHEDULE.TURNS
+    STEPS: tl.constexpr = SCHEDULE.STEPS
     i = tl.arange(0, H)[:, None]
     j = tl.arange(0, W)[None, :]
     program = tl.program_id(0).to(tl.int64)
@@ -217,7 +227,7 @@ def _solve(
     done = 0
     while (tl.max(going.to(tl.int32)) > 0) & (done < max_iter):
         for turn in range(TURNS):
-            at = tl.where(done < ROUNDS * TURNS * STEPS, turn, TURNS - 1)
+            at = tl.where(done < SCHEDULE.ROUNDS * TURNS * STEPS, turn, TURNS - 1)
             rho = tl.load(numbers + at)
             if GIVEN:
                 s = tl.where(given, s, s * (last / rho))

@@ -26,11 +26,11 @@ from geosoftmax.backends.triton.tiles import (
     LIFT,
     ROWS,
     aim,
-    block,
     on_device,
     outputs,
     padded,
     row_stages,
+    row_tile,
     row_warps,
     scratch,
 )
@@ -91,7 +91,7 @@ def solve(
         _solve[(programs,)](
             f, *found, scratch(f, programs, side), *tables[1:],
             rows, d, aim(tol, slack), slack, max_iter, reference.SPLIT_RELAXATION, 0,
-            M=ROWS, D=side, BLOCK=block(side), CHECK=CHECK_EVERY, REFRESH=REFRESH_EVERY,
+            CHECK=CHECK_EVERY, REFRESH=REFRESH_EVERY, TILE=row_tile(side),
             num_warps=warps or row_warps(side), num_stages=row_stages(side),
         )  # fmt: skip
     return found
@@ -114,9 +114,10 @@ def _solution(s, x):
 def _solve(
     scores, alpha, u_out, lower, upper, iterations, scratch, inverse, kernel, start, numbers,
     rows, width, tol, slack, max_iter, relaxation, zero,
-    M: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, CHECK: tl.constexpr,
-    REFRESH: tl.constexpr,
+    CHECK: tl.constexpr, REFRESH: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
+    M: tl.constexpr = TILE.M
+    D: tl.constexpr = TILE.D
     scratch += tl.program_id(0).to(tl.int64) * 2 * M * D
     row = tl.program_id(0).to(tl.int64) * M + tl.arange(0, M)
     j = tl.arange(0, D)[None, :]
@@ -139,7 +140,7 @@ def _solve(
         b = _obstacle(scores, place, inside, peak)
         fresh = rows_times(
             b + rho * tl.abs(s), tl.zeros([M, D], tl.float32), scratch, inverse + done * zero,
-            M, D, BLOCK, 3,
+            3, TILE,
         )  # fmt: skip
         x = tl.where(going[:, None], fresh * LIFT, x)
         until = tl.minimum(done + REFRESH, max_iter)
@@ -152,19 +153,19 @@ def _solve(
                 change = (tl.abs(ahead) - tl.abs(s)) * (rho * LIFT)
                 s = tl.where(moving, ahead, s)
                 change = tl.where(moving, change, 0.0)
-                x = rows_times(change, x, scratch, inverse + k * zero, M, D, BLOCK, 1)
+                x = rows_times(change, x, scratch, inverse + k * zero, 1, TILE)
             done += CHECK
             b = _obstacle(scores, place, inside, peak)
             h = (b + rho * tl.abs(s)) * LIFT - rho * x  # Kx, lifted; and u is near x
             u = _solution(s, x)
-            h = rows_times(u * LIFT - x, h, scratch, kernel + done * zero, M, D, BLOCK, 1)
+            h = rows_times(u * LIFT - x, h, scratch, kernel + done * zero, 1, TILE)
             _, _, now = certify(b, u, h * (1.0 / LIFT), diagonal_factor, "rows")
             seen = tl.where(seen > tol, now, seen)
         close = going & ((seen <= 2 * tol) | (seen != seen) | (done >= max_iter))
         if tl.max(close.to(tl.int32)) > 0:
             u = _solution(s, x)
             h = tl.zeros([M, D], tl.float32)
-            h = rows_times(u, h, scratch, kernel + done * zero, M, D, BLOCK, 3)
+            h = rows_times(u, h, scratch, kernel + done * zero, 3, TILE)
             b = _obstacle(scores, place, inside, peak)
             new_bu, new_uh, new_gap = certify(b, u, h, diagonal_factor, "rows")
             bu, uh = tl.where(close, new_bu, bu), tl.where(close, new_uh, uh)

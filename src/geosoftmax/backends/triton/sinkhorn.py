@@ -24,10 +24,10 @@ from geosoftmax.backends.triton.fp16_split import (
 )
 from geosoftmax.backends.triton.tiles import (
     ROWS,
-    block,
     on_device,
     padded,
     row_stages,
+    row_tile,
     row_warps,
     scratch,
     sums,
@@ -96,7 +96,7 @@ def solve_rows(tables: SinkhornRowTables, alpha: Tensor) -> Tensor:
     with on_device(a):
         _solve_rows[(programs,)](
             a, v, scratch(a, programs, side), kernel, rows, d, float(d), math.sqrt(d),
-            M=ROWS, D=side, BLOCK=block(side), STEPS=STEPS,
+            STEPS=STEPS, TILE=row_tile(side),
             num_warps=row_warps(side), num_stages=row_stages(side),
         )  # fmt: skip
     return v
@@ -114,8 +114,10 @@ def _towards(v, a, h):
 @triton.jit
 def _solve_rows(
     alpha, v_out, scratch, kernel, rows, width, size, root,
-    M: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr,
+    STEPS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
+    M: tl.constexpr = TILE.M
+    D: tl.constexpr = TILE.D
     scratch += tl.program_id(0).to(tl.int64) * 2 * M * D
     row = tl.program_id(0).to(tl.int64) * M + tl.arange(0, M)[:, None]
     j = tl.arange(0, D)[None, :]
@@ -123,10 +125,10 @@ def _solve_rows(
     place = row * width + j
     a = tl.load(alpha + place, mask=inside, other=0.0) * size
     none = tl.zeros([M, D], tl.float32)
-    h = rows_times(a, none, scratch, kernel, M, D, BLOCK, 3)
+    h = rows_times(a, none, scratch, kernel, 3, TILE)
     v = tl.where(a > 0, a / tl.sqrt(tl.maximum(h, a)), 0.0)
     for _ in range(STEPS):
-        v = _towards(v, a, rows_times(v, none, scratch, kernel, M, D, BLOCK, 3))
+        v = _towards(v, a, rows_times(v, none, scratch, kernel, 3, TILE))
     tl.store(v_out + place, v / root, mask=inside)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import NamedTuple
 
 import torch
 import triton
@@ -22,6 +23,21 @@ ROWS = 16
 def padded(side: int) -> int:
     """Return the side of a tile: a power of two that tensor cores can multiply."""
     return max(16, 1 << (side - 1).bit_length())
+
+
+class RowTile(NamedTuple):
+    """The tile of a program that holds several samples, one a row: a constexpr of kernels."""
+
+    #: Rows and their length.
+    M: int
+    D: int
+    #: Rows of a matrix that are in shared memory at once.
+    BLOCK: int
+
+
+def row_tile(side: int) -> RowTile:
+    """Return the tile for rows of this length."""
+    return RowTile(ROWS, side, block(side))
 
 
 def block(side: int) -> int:
