@@ -75,12 +75,11 @@ def certify(b, u, h, diagonal_factor, LAYOUT: tl.constexpr):
 
 @triton.jit
 def store_distribution(found, place, inside, b, u, bu, uh, LAYOUT: tl.constexpr):
-    """Store ``α = u b / ⟨b,u⟩``, and ``u`` with its scale."""
-    alpha, u_out = found[0], found[1]
+    """Store ``α = u b / ⟨b,u⟩``, and ``u`` with its scale, in the `Outputs` of a solve."""
     distribution = u * b / _over_entries(bu, LAYOUT)
     scaled = u * _over_entries(bu / uh, LAYOUT)
-    tl.store(alpha + place, distribution.to(alpha.dtype.element_ty), mask=inside)
-    tl.store(u_out + place, scaled.to(u_out.dtype.element_ty), mask=inside)
+    tl.store(found.alpha + place, distribution.to(found.alpha.dtype.element_ty), mask=inside)
+    tl.store(found.u + place, scaled.to(found.u.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -90,6 +89,6 @@ def store_bounds(found, sample, real, peak, bu, uh, gap, slack, iterations):
     ``b = exp((f - peak) / 2)``. `real` says which samples exist, None that all do.
     """
     value = peak.to(tl.float64) + tl.log(bu * (bu / uh)).to(tl.float64)
-    tl.store(found[2] + sample, value - slack, mask=real)
-    tl.store(found[3] + sample, value + tl.log(1.0 + gap).to(tl.float64) + slack, mask=real)
-    tl.store(found[4] + sample, iterations.to(tl.int64), mask=real)
+    tl.store(found.lower + sample, value - slack, mask=real)
+    tl.store(found.upper + sample, value + tl.log(1.0 + gap).to(tl.float64) + slack, mask=real)
+    tl.store(found.iterations + sample, iterations.to(tl.int64), mask=real)

@@ -67,12 +67,9 @@ TUNING = {
 }
 
 
-class SplittingPlaneTables(NamedTuple):
-    """What a plane's solves read, made once by `make_tables`."""
+class SplittingPlaneArrays(NamedTuple):
+    """What a kernel reads."""
 
-    shape: tuple[int, int]
-    #: Steps with the first penalty.
-    first_steps: int
     #: Eigenvectors and kernel of each axis, as `fp16_split` returns them.
     row_basis: Tensor
     column_basis: Tensor
@@ -82,6 +79,15 @@ class SplittingPlaneTables(NamedTuple):
     fields: Tensor
     #: The first penalty and the later one.
     penalties: Tensor
+
+
+class SplittingPlaneTables(NamedTuple):
+    """What a plane's solves read, made once by `make_tables`."""
+
+    shape: tuple[int, int]
+    #: Steps with the first penalty.
+    first_steps: int
+    arrays: SplittingPlaneArrays
 
 
 def make_tables(
@@ -98,9 +104,7 @@ def make_tables(
     fields[0, :h, :w] = eigenvalues
     fields[1, :h, :w] = 1 / (kernels[0].sum(1)[:, None] * kernels[1].sum(1))
     penalties = torch.stack([reference.SPLIT_FIRST_PENALTY * rho, rho])
-    return SplittingPlaneTables(
-        (h, w),
-        reference.SPLIT_FIRST_STEPS[power],
+    arrays = SplittingPlaneArrays(
         fp16_split(bases[0], sides[0]),
         fp16_split(bases[1], sides[1]),
         fp16_split(kernels[0], sides[0]),
@@ -108,6 +112,7 @@ def make_tables(
         fields,
         penalties.to(torch.float32),
     )
+    return SplittingPlaneTables((h, w), reference.SPLIT_FIRST_STEPS[power], arrays)
 
 
 def solve(
@@ -117,7 +122,7 @@ def solve(
     """From scores to the distribution, ``u``, its bracket and the iterations."""
     f = scores.contiguous()
     found = outputs(f, 2)
-    _launch(_solve, tables, f, found, found[2].numel(), tol, max_iter, tuning)
+    _launch(_solve, tables, (f, found), found.lower.numel(), tol, max_iter, tuning)
     return found
 
 
@@ -131,22 +136,22 @@ def loss(
     """
     f, target = scores.contiguous(), target.contiguous()
     value, slope = f.new_empty(f.shape[:-2]), torch.empty_like(f)
-    others = (target, value, slope, share)
-    _launch(_loss, tables, f, others, value.numel(), tol, max_iter, tuning)
+    signals = (f, target, value, slope, share)
+    _launch(_loss, tables, signals, value.numel(), tol, max_iter, tuning)
     return value, slope
 
 
 def _launch(
-    kernel: Any, tables: SplittingPlaneTables, f: Tensor, others: tuple[Any, ...], samples: int,
+    kernel: Any, tables: SplittingPlaneTables, signals: tuple[Any, ...], samples: int,
     tol: float, max_iter: int, tuning: Tuning | None,
 ) -> None:  # fmt: skip
     h, w = tables.shape
     sides = padded(h), padded(w)
     tuning = tuning or TUNING[sides[0] * sides[1]]
     slack = reference.rounding_allowance(h * w, torch.float32)
-    with on_device(f):
+    with on_device(signals[0]):
         kernel[(samples,)](
-            f, *others, *tables[2:], h, w, aim(tol, slack), slack, max_iter, 0,
+            *signals, tables.arrays, h, w, aim(tol, slack), slack, max_iter, 0,
             TILE=PlaneTile(*sides, RESIDENT=_fits(sides), LEFT=tuning.left),
             SCHEDULE=Schedule(tuning.check, tuning.refresh, tables.first_steps),
             num_warps=tuning.warps, num_stages=1,
@@ -253,16 +258,16 @@ def _minimise(
 
 @triton.jit
 def _solved(
-    scores, row_basis, column_basis, kernel, fields, penalties,
-    place, inside, tol, max_iter, zero, TILE: tl.constexpr, SCHEDULE: tl.constexpr,
+    scores, arrays, kernel, place, inside, tol, max_iter, zero,
+    TILE: tl.constexpr, SCHEDULE: tl.constexpr,
 ):  # fmt: skip
     """Read the scores of a sample and solve: return the peak, ``b``, and what `_minimise` does."""
-    basis = load_plane(row_basis, column_basis, TILE)
+    basis = load_plane(arrays.row_basis, arrays.column_basis, TILE)
     f = tl.load(scores + place, mask=inside, other=float("-inf"))
     peak = tl.max(f)
     b = tl.exp((f - peak) * 0.5)
     u, bu, uh, gap, done = _minimise(
-        b, fields, penalties, tol, max_iter, zero, basis, kernel, TILE, SCHEDULE
+        b, arrays.fields, arrays.penalties, tol, max_iter, zero, basis, kernel, TILE, SCHEDULE
     )
     return peak, b, u, bu, uh, gap, done
 
@@ -272,32 +277,27 @@ def _solved(
 
 @triton.jit
 def _solve(
-    scores, alpha, u_out, lower, upper, iterations,
-    row_basis, column_basis, row_kernel, column_kernel, fields, penalties,
-    height, width, tol, slack, max_iter, zero, TILE: tl.constexpr, SCHEDULE: tl.constexpr,
+    scores, found, arrays, height, width, tol, slack, max_iter, zero,
+    TILE: tl.constexpr, SCHEDULE: tl.constexpr,
 ):  # fmt: skip
     row, place, inside = tile(height, width, TILE.H, TILE.W)
-    kernel = load_plane(row_kernel, column_kernel, TILE)
+    kernel = load_plane(arrays.row_kernel, arrays.column_kernel, TILE)
     peak, b, u, bu, uh, gap, done = _solved(
-        scores, row_basis, column_basis, kernel, fields, penalties,
-        place, inside, tol, max_iter, zero, TILE, SCHEDULE,
+        scores, arrays, kernel, place, inside, tol, max_iter, zero, TILE, SCHEDULE
     )  # fmt: skip
-    found = (alpha, u_out, lower, upper, iterations)
     store_distribution(found, place, inside, b, u, bu, uh, "plane")
     store_bounds(found, row, None, peak, bu, uh, gap, slack, done)
 
 
 @triton.jit
 def _loss(
-    scores, target, loss_out, slope_out, share,
-    row_basis, column_basis, row_kernel, column_kernel, fields, penalties,
-    height, width, tol, slack, max_iter, zero, TILE: tl.constexpr, SCHEDULE: tl.constexpr,
+    scores, target, loss_out, slope_out, share, arrays, height, width, tol, slack, max_iter, zero,
+    TILE: tl.constexpr, SCHEDULE: tl.constexpr,
 ):  # fmt: skip
     row, place, inside = tile(height, width, TILE.H, TILE.W)
-    kernel = load_plane(row_kernel, column_kernel, TILE)
+    kernel = load_plane(arrays.row_kernel, arrays.column_kernel, TILE)
     peak, b, u, bu, uh, _, _ = _solved(
-        scores, row_basis, column_basis, kernel, fields, penalties,
-        place, inside, tol, max_iter, zero, TILE, SCHEDULE,
+        scores, arrays, kernel, place, inside, tol, max_iter, zero, TILE, SCHEDULE
     )  # fmt: skip
     conjugate = tl.log(bu * bu / uh)  # less the peak, as the linear term
     a = tl.load(target + place, mask=inside, other=0.0)

@@ -30,8 +30,8 @@ def solve(half_distances: Tensor, scores: Tensor) -> tuple[Tensor, ...]:
     slack = reference.rounding_allowance(d, torch.float64)
     side = triton.next_power_of_2(d)
     with on_device(f):
-        _solve[(found[2].numel(),)](
-            f, *found, half_distances, d, slack,
+        _solve[(found.lower.numel(),)](
+            f, found, half_distances, d, slack,
             D=side, num_warps=min(16, max(1, side // 256)),
         )  # fmt: skip
     return found
@@ -65,8 +65,7 @@ def _neighbour(at, b, x, width):
 
 @triton.jit
 def _solve(
-    scores, alpha, u_out, lower, upper, iterations, half_distances, width, slack,
-    D: tl.constexpr,
+    scores, found, half_distances, width, slack, D: tl.constexpr
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     here = tl.arange(0, D)
@@ -101,6 +100,5 @@ def _solve(
     _, from_right = tl.associative_scan((to_right, u), 0, _then, reverse=True)
     h = from_left + from_right - u
     bu, uh, gap = certify(b, u, h, 1.0, "line")
-    found = (alpha, u_out, lower, upper, iterations)
     store_distribution(found, row * width + here, inside, b, u, bu, uh, "line")
     store_bounds(found, row, None, peak, bu, uh, gap, slack, rounds)

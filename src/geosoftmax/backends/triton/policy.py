@@ -68,8 +68,8 @@ def solve(tables: PolicyTables, scores: Tensor) -> tuple[Tensor, ...]:
     side = max(16, triton.next_power_of_2(nodes))
     slack = reference.rounding_allowance(nodes, torch.float64)
     with on_device(f):
-        _solve[(found[2].numel(),)](
-            f, *found, tables.links, tables.edges, nodes, tables.size, slack,
+        _solve[(found.lower.numel(),)](
+            f, found, tables.links, tables.edges, nodes, tables.size, slack,
             N=side, DEEPEST=tables.deepest, num_warps=min(16, max(1, side // 256)),
         )  # fmt: skip
     return found
@@ -93,7 +93,7 @@ def _from_children(x, y, family, last_child):
 
 @triton.jit
 def _solve(
-    scores, alpha, u_out, lower, upper, iterations, links, edges, nodes, width, slack,
+    scores, found, links, edges, nodes, width, slack,
     N: tl.constexpr, DEEPEST: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
@@ -154,6 +154,5 @@ def _solve(
     for k in range(DEEPEST):
         h = tl.where(depth == k + 1, D * below + r * tl.gather(h, parent, 0), h)
     bu, uh, gap = certify(b, u, h, 1.0, "line")
-    found = (alpha, u_out, lower, upper, iterations)
     store_distribution(found, place, inside, b, u, bu, uh, "line")
     store_bounds(found, row, None, peak, bu, uh, gap, slack, rounds)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from geosoftmax.backends import reference
 from geosoftmax.backends.triton.certificate import certify, diagonal_factor, store_bounds
-from geosoftmax.backends.triton.tiles import ROWS, aim, on_device, outputs, padded
+from geosoftmax.backends.triton.tiles import ROWS, Outputs, aim, on_device, outputs, padded
 
 #: Longest side of a plane, and outputs of another cost, that one program holds in float64.
 LONGEST_SIDE = 64
@@ -105,20 +105,20 @@ def solve_on(tables: RefineTables, rhs: Tensor, support: Tensor, max_iter: int) 
     found = outputs(rhs, len(tables.shape))
     free = support.expand(rhs.shape).to(rhs.dtype).contiguous()  # no smaller type: triton fails
     _launch(tables, rhs, free, found, RESIDUAL, max_iter, 0.0, given=True)
-    return found[1]
+    return found.u
 
 
 def _launch(
-    tables: RefineTables, signal: Tensor, free: Tensor, found: tuple[Tensor, ...], tol: float,
+    tables: RefineTables, signal: Tensor, free: Tensor, found: Outputs, tol: float,
     max_iter: int, slack: float, *, given: bool,
 ) -> None:  # fmt: skip
     plane = len(tables.shape) == 2
     h, w = tables.shape if plane else (1, torch.Size(tables.shape).numel())
     sides = (padded(h) if plane else ROWS), padded(w)
-    samples = found[2].numel()
+    samples = found.lower.numel()
     with on_device(signal):
         _solve[(samples if plane else triton.cdiv(samples, ROWS),)](
-            signal, free, *found, *tables[1:], samples, h, w, tol, SETTLED, max_iter, slack,
+            signal, free, found, *tables[1:], samples, h, w, tol, SETTLED, max_iter, slack,
             reference.SPLIT_RELAXATION, 0,
             H=sides[0], W=sides[1], PLANE=plane, GIVEN=given,
             SCHEDULE=Schedule(len(PENALTIES), STEPS, ROUNDS),
@@ -187,8 +187,7 @@ def _certify(b, u, h, diagonal_factor, PLANE: tl.constexpr):
 
 @triton.jit
 def _solve(
-    signal, support, alpha, u_out, lower, upper, iterations,
-    row_basis, column_basis, fields, numbers,
+    signal, support, found, row_basis, column_basis, fields, numbers,
     samples, height, width, tol, settled, max_iter, slack, relaxation, zero,
     H: tl.constexpr, W: tl.constexpr, PLANE: tl.constexpr, GIVEN: tl.constexpr,
     SCHEDULE: tl.constexpr,
@@ -259,16 +258,15 @@ def _solve(
             h = _filter(u, eigenvalues, row_basis + here, column_basis + here, H, W, PLANE)
             bu, uh, gap = _certify(b, u, h, tl.load(numbers + TURNS), PLANE)
             a = u * b / bu
-            before = tl.load(alpha + place, mask=inside, other=0.0).to(tl.float64)
+            before = tl.load(found.alpha + place, mask=inside, other=0.0).to(tl.float64)
             moved = _total(tl.abs(a - before), PLANE) * 0.5
             moved = tl.where(done > TURNS * STEPS, moved, 1.0)
-            tl.store(alpha + place, a.to(alpha.dtype.element_ty), mask=inside & going)
+            tl.store(found.alpha + place, a.to(found.alpha.dtype.element_ty), mask=inside & going)
             going = going & ((gap > tol) | (moved > settled))
 
     if GIVEN:
-        tl.store(u_out + place, tl.where(given, s, 0.0).to(u_out.dtype.element_ty), mask=inside)
+        tl.store(found.u + place, tl.where(given, s, 0.0).to(found.u.dtype.element_ty), mask=inside)
     else:
         u = tl.maximum(s, 0.0) * (bu / uh)
-        tl.store(u_out + place, u.to(u_out.dtype.element_ty), mask=inside)
-        found = (alpha, u_out, lower, upper, iterations)
+        tl.store(found.u + place, u.to(found.u.dtype.element_ty), mask=inside)
         store_bounds(found, sample, real, peak, bu, uh, gap, slack, count)

@@ -84,12 +84,12 @@ def solve(
     side = padded(d)
     f = scores.contiguous()
     found = outputs(f, len(tables.shape))
-    rows = found[2].numel()
+    rows = found.lower.numel()
     programs = triton.cdiv(rows, ROWS)
     slack = reference.rounding_allowance(d, torch.float32)
     with on_device(f):
         _solve[(programs,)](
-            f, *found, scratch(f, programs, side), *tables[1:],
+            f, found, scratch(f, programs, side), *tables[1:],
             rows, d, aim(tol, slack), slack, max_iter, reference.SPLIT_RELAXATION, 0,
             CHECK=CHECK_EVERY, REFRESH=REFRESH_EVERY, TILE=row_tile(side),
             num_warps=warps or row_warps(side), num_stages=row_stages(side),
@@ -112,7 +112,7 @@ def _solution(s, x):
 
 @triton.jit
 def _solve(
-    scores, alpha, u_out, lower, upper, iterations, scratch, inverse, kernel, start, numbers,
+    scores, found, scratch, inverse, kernel, start, numbers,
     rows, width, tol, slack, max_iter, relaxation, zero,
     CHECK: tl.constexpr, REFRESH: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
@@ -173,6 +173,5 @@ def _solve(
 
     u = _solution(s, x)
     b = _obstacle(scores, place, inside, peak)
-    found = (alpha, u_out, lower, upper, iterations)
     store_distribution(found, place, inside, b, u, bu, uh, "rows")
     store_bounds(found, row, real, peak, bu, uh, gap, slack, count)

@@ -66,12 +66,22 @@ def aim(tol: float, slack: float) -> float:
     return 0.9 * min(tol, 1.0) - 2 * slack
 
 
-def outputs(f: Tensor, dimensions: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return empty ``alpha``, ``u``, ``lower``, ``upper``, iterations for these scores."""
+class Outputs(NamedTuple):
+    """What a solve returns, and its kernel writes."""
+
+    alpha: Tensor
+    u: Tensor
+    lower: Tensor
+    upper: Tensor
+    iterations: Tensor
+
+
+def outputs(f: Tensor, dimensions: int) -> Outputs:
+    """Return empty outputs for these scores."""
     batch = f.shape[: f.dim() - dimensions]
     lower, upper = (f.new_empty(batch, dtype=torch.float64) for _ in range(2))
     iterations = f.new_empty(batch, dtype=torch.int64)
-    return torch.empty_like(f), torch.empty_like(f), lower, upper, iterations
+    return Outputs(torch.empty_like(f), torch.empty_like(f), lower, upper, iterations)
 
 
 def on_device(tensor: Tensor) -> contextlib.AbstractContextManager[object]:
