@@ -83,9 +83,8 @@ def _plane_tables(cost: GridCost) -> SplittingPlaneTables:
 
 
 def _solve(tables: SplittingPlaneTables, sets: list[Tensor], tuning: Tuning) -> str:
-    if (
-        not 64 <= tables.shape[0] * tables.shape[1] / tuning.warps <= 4096
-    ):  # entries to a warp: nothing outside is fast
+    entries = tables.shape[0] * tables.shape[1] / tuning.warps
+    if not 64 <= entries <= 4096:  # to a warp: nothing outside is fast
         return "–"
     return _clock(lambda x: grid.solve(tables, x, GAP, 2000, tuning), sets)
 
