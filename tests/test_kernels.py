@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from geosoftmax import DenseCost, GridCost, LineCost, TreeCost, ZeroOneCost
-from geosoftmax.backends import numba as cpu
+from geosoftmax.backends.numba import adapters as cpu
 from geosoftmax.backends import reference, whole_solve
-from geosoftmax.backends.numba.lanes import exponentials
+from geosoftmax.backends.numba.exponential import exponentials
 from geosoftmax.backends.sinkhorn import HELD_BY_SINGLE
 from tests.conftest import assert_close
 from tests.contracts.kernel import (

@@ -79,7 +79,7 @@ def test_a_forked_child_solves_as_its_parent_does():
 
 POOLS = """
 import os, torch, geosoftmax as gs
-from geosoftmax.backends import numba as cpu
+from geosoftmax.backends.numba import adapters as cpu
 torch.set_num_threads(2)
 b = torch.rand(900, 5, dtype=torch.float64)
 b[:, 2] = 1

@@ -5,7 +5,7 @@ from typing import ClassVar
 import pytest
 import torch
 
-from geosoftmax.backends import numba as cpu
+from geosoftmax.backends.numba import adapters as cpu
 from geosoftmax.backends import reference, twin
 from tests.conftest import TOLERANCES, assert_close
 from tests.generators import randn

@@ -47,7 +47,7 @@ def triton_installed() -> bool:
 def twin(operation: str, cost: Cost, device: torch.device) -> Callable[..., Any]:
     """Return the fastest implementation of a reference operation for this cost and device."""
     if device.type == "cpu" and numba_installed():
-        from geosoftmax.backends import numba as cpu
+        from geosoftmax.backends.numba import adapters as cpu
 
         if cpu.supports(operation, cost):
             return getattr(cpu, operation)
@@ -108,9 +108,9 @@ def whole_solve(
     Bounds are NaN where a row has no solution: NaN or +inf scores, or none that is finite.
     """
     if device.type == "cpu" and numba_installed():
-        from geosoftmax.backends import numba as cpu
+        from geosoftmax.backends.numba import adapters as cpu
 
-        return cpu.WHOLE.get(method)
+        return cpu.FUSED.get(method)
     if device.type == "cuda" and triton_installed():
         from geosoftmax.backends import triton as gpu
 

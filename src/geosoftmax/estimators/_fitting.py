@@ -15,8 +15,13 @@ import numpy as np
 import torch
 
 from geosoftmax import solvers
-from geosoftmax.backends.numba.active_set import kernels
-from geosoftmax.backends.numba.fitting import Workspace, backward, curvature, forward
+from geosoftmax.backends.numba.adapters import dense_kernels as kernels
+from geosoftmax.backends.numba.fitting import (
+    Workspace,
+    curvature,
+    two_loop_first,
+    two_loop_second,
+)
 from geosoftmax.costs.base import Cost
 from geosoftmax.estimators._design import Design
 from geosoftmax.functional import sinkhorn_potential, solve
@@ -162,12 +167,12 @@ class Memory:
             return -precondition(gradient)
         q = gradient.ravel().copy()
         pairs = self.steps, self.changes, self.inverse, self.newest, self.count
-        backward(*pairs, q, self.factors)
+        two_loop_first(*pairs, q, self.factors)
         r = precondition(q.reshape(gradient.shape)).ravel()
         change = self.changes[self.newest]
         length = change @ precondition(change.reshape(gradient.shape)).ravel()
         r /= self.inverse[self.newest] * length
-        forward(*pairs, r, self.factors)
+        two_loop_second(*pairs, r, self.factors)
         return -r.reshape(gradient.shape)
 
 

@@ -11,45 +11,51 @@ import functools
 
 import numpy as np
 
-from geosoftmax.backends.numba.active_set import pivot
-from geosoftmax.backends.numba.lanes import prepare
-from geosoftmax.backends.numba.pivoting import solve_on
+from geosoftmax.backends.numba import active_set
+from geosoftmax.backends.numba.memory import DOUBLE
+from geosoftmax.backends.numba.pivoting import factor, substitute
 from geosoftmax.backends.numba.runtime import jit, spread
+from geosoftmax.backends.numba.tables import DenseTables
 
 #: Rows whose curvature is looked at, at most; and the work, in d³, from which on they are fewer.
 MOST_CURVES, CURVE_WORK = 1000, 1 << 27
+#: No target is ignored: a class that does not exist.
+NO_CLASS = -1
 
 
 class Workspace:
     """Room for the solves of one fit; the supports that were found last start the next solves."""
 
     def __init__(self, kernels: np.ndarray, target: np.ndarray, weight: np.ndarray) -> None:
-        shape = len(target), kernels.shape[-1]
-        self.kernels, self.target, self.weight = kernels, target, weight
-        self.b, self.alpha, self.u = np.empty(shape), np.empty(shape), np.empty(shape)
-        self.inside = np.empty(shape, dtype=np.bool_)
-        self.peak, self.lower, self.upper = (np.empty(shape[0]) for _ in range(3))
-        self.iterations = np.empty(shape[0], dtype=np.int64)
-        self.loss = np.empty(shape[0])
-        self.warm = False
+        rows, d = len(target), kernels.shape[-1]
+        self.kernels, self.weight = kernels, np.ascontiguousarray(weight, dtype=np.float64)
+        self.target = np.ascontiguousarray(target, dtype=np.int64)
+        self.alpha, self.scores = np.empty((rows, d)), np.empty((rows, d))
+        self.loss, self.lower, self.upper = (np.empty(rows) for _ in range(3))
+        self.iterations = np.empty(rows, dtype=np.int64)
+        self.inside: np.ndarray | None = None
 
     def evaluate(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
         """Return ``Σ w_i ℓ(y_i, f_i)`` and its gradient in the scores."""
+        scores = self.scores = np.ascontiguousarray(scores, dtype=np.float64)
         slope = np.empty(scores.shape)
-        work = scores.size * (32 + scores.shape[1]) // 128
+        kernel, tables = active_set.method(DenseTables(self.kernels), len(scores), self.inside)
         spread(
-            _losses, len(scores), work, scores, self.target, self.weight, self.kernels, self.warm,
-            self.b, self.peak, self.inside, self.alpha, self.u, self.lower, self.upper,
-            self.iterations, self.loss, slope,
+            kernel, len(scores), scores.size * (32 + scores.shape[1]) // 128, scores.ctypes.data,
+            DOUBLE, 0, self.alpha.ctypes.data, 0, slope.ctypes.data, self.target.ctypes.data,
+            NO_CLASS, 0, self.weight, self.loss, self.lower, self.upper, self.iterations, *tables,
         )  # fmt: skip
-        self.warm = True
+        self.inside = self.alpha > 0
         return float(self.loss.sum()), slope
 
     def curvature(self) -> np.ndarray:
         """Return ``Σ w_i ∇²ℓ(y_i, f_i)``, of shape (d, d), where `evaluate` was called last."""
-        inverse_energy = np.exp(self.peak - self.lower)
-        found = self.b, self.alpha, self.inside, inverse_energy
-        return curvature(self.kernels[0], self.weight, *found)
+        peak = self.scores.max(1)
+        b = np.exp((self.scores - peak[:, None]) / 2)
+        inverse_energy = np.exp(peak - self.lower)
+        return curvature(
+            self.kernels[0], self.weight, b, self.alpha, self.alpha > 0, inverse_energy
+        )
 
 
 def curvature(
@@ -79,48 +85,13 @@ def curvature(
 
 
 @jit
-def _losses(
-    f, target, weight, kernels, warm, b, peak, inside, alpha, u, lower, upper, iterations, loss,
-    slope, first, last,
-):  # fmt: skip
-    prepare(f, kernels[0], not warm, b, peak, inside, first, last)
-    for row in range(first, last):  # what has underflowed since is in no support
-        for i in range(f.shape[1]):
-            inside[row, i] = inside[row, i] and b[row, i] > 0.0
-    pivot(kernels, b, peak, True, inside, 0.0, alpha, u, lower, upper, iterations, first, last)
-    for row in range(first, last):
-        w = weight[row]
-        for i in range(f.shape[1]):
-            slope[row, i] = w * alpha[row, i]
-        slope[row, target[row]] -= w
-        loss[row] = w * (lower[row] - f[row, target[row]])
-
-
-@functools.partial(jit, reassociate=True)
-def _unit_solve(L, size, at, x):
-    """Column `at` of the inverse of L Lᵀ, where the diagonal of L holds reciprocals."""
-    for p in range(at):
-        x[p] = 0.0
-    x[at] = L[at, at]
-    for p in range(at + 1, size):
-        total = 0.0
-        for k in range(at, p):
-            total -= L[p, k] * x[k]
-        x[p] = total * L[p, p]
-    for p in range(size - 1, -1, -1):
-        x[p] *= L[p, p]
-        for k in range(p):
-            x[k] -= L[p, k] * x[p]
-
-
-@jit
 def _add_inverses(K, b, inside, weight, order, total):
     """Add ``½ Σ_i w_i D_b K_SS⁻¹ D_b``."""
     d = K.shape[0]
     index = np.empty(d, dtype=np.int64)
-    L = np.empty((d, d))
+    A = np.empty((d, d))
     x = np.empty(d)
-    side = np.zeros(d)
+    column = np.empty(d)
     products = np.empty((d, d))
     start = 0
     while start < order.shape[0]:
@@ -144,17 +115,19 @@ def _add_inverses(K, b, inside, weight, order, total):
                 for q in range(size):
                     products[p, q] += scaled * b[row, index[q]]
             last += 1
-        if solve_on(K, side, index, size, L, x):  # for its factor; else nearly singular: left out
+        if factor(K, index, size, A, column):  # nearly singular ones are left out
             for p in range(size):
-                _unit_solve(L, size, p, x)
+                x[:size] = 0.0
+                x[p] = 1.0
+                substitute(A, size, x)
                 for q in range(size):
                     total[index[p], index[q]] += 0.5 * products[p, q] * x[q]
         start = last
 
 
 @functools.partial(jit, reassociate=True)
-def backward(steps, changes, inverse, newest, count, q, factors):
-    """First loop of L-BFGS: q is changed in place, from the newest pair to the oldest."""
+def two_loop_first(steps, changes, inverse, newest, count, q, factors):
+    """First loop of the two-loop recursion of L-BFGS: q is changed in place, from the newest pair to the oldest."""
     room = steps.shape[0]
     for k in range(count):
         at = (newest - k) % room
@@ -167,8 +140,8 @@ def backward(steps, changes, inverse, newest, count, q, factors):
 
 
 @functools.partial(jit, reassociate=True)
-def forward(steps, changes, inverse, newest, count, r, factors):
-    """Second loop: r is changed in place, from the oldest pair to the newest."""
+def two_loop_second(steps, changes, inverse, newest, count, r, factors):
+    """Second loop of the recursion: r is changed in place, from the oldest pair to the newest."""
     room = steps.shape[0]
     for k in range(count - 1, -1, -1):
         at = (newest - k) % room

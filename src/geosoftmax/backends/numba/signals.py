@@ -10,21 +10,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from geosoftmax.backends.numba.runtime import flat64, jit, spread
-from geosoftmax.costs.base import Cost
+from geosoftmax.backends.numba.runtime import jit, spread
 
 #: How many entries of this work weigh as much as one of a solver's.
 CHEAP = 32
 
 
-def peaks(cost: Cost, scores: Tensor) -> Tensor:
-    """Return the largest score of each row, in float64."""
-    return torch.from_numpy(_rows(cost, scores).max(axis=1).astype(np.float64))
+def peaks(scores: Tensor) -> Tensor:
+    """Return the largest score of each row, in float64; rows are along the first dimension."""
+    return torch.from_numpy(_rows(scores).max(axis=1).astype(np.float64))
 
 
-def obstacle(cost: Cost, scores: Tensor, peak: Tensor) -> Tensor:
-    """``b = exp((f - peak) / 2)`` in float64, as rows."""
-    f, largest = _rows(cost, scores), peak.numpy()[:, None]
+def obstacle(scores: Tensor, peak: Tensor) -> Tensor:
+    """``b = exp((f - peak) / 2)`` in float64, for scores of shape (rows, *shape)."""
+    f, largest = _rows(scores), peak.numpy()[:, None]
     b = np.empty(f.shape)
 
     def fill(first: int, last: int) -> None:
@@ -34,21 +33,20 @@ def obstacle(cost: Cost, scores: Tensor, peak: Tensor) -> Tensor:
         np.exp(part, out=part)
 
     spread(fill, len(b), b.size // CHEAP)
-    return torch.from_numpy(b).reshape(-1, *cost.shape)
+    return torch.from_numpy(b).reshape(scores.shape)
 
 
-def distribution(cost: Cost, b: Tensor, u: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def distribution(b: Tensor, u: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """``α = u b / ⟨b,u⟩``, and ``u``, in the given dtype."""
-    rows = b.shape[0]
-    flat_u = flat64(u, rows)
+    flat_b, flat_u = (_rows(x.to(torch.float64)) for x in (b, u))
     alpha = torch.empty(b.shape, dtype=dtype)
-    flat_alpha = alpha.reshape(rows, -1).numpy()
-    spread(_distributions, rows, b.numel() // CHEAP, flat64(b, rows), flat_u, flat_alpha)
+    flat_alpha = _rows(alpha)
+    spread(_distributions, len(flat_b), flat_b.size // CHEAP, flat_b, flat_u, flat_alpha)
     return alpha, torch.from_numpy(flat_u.astype(flat_alpha.dtype, copy=False)).reshape(u.shape)
 
 
-def _rows(cost: Cost, scores: Tensor) -> np.ndarray:
-    return scores.detach().contiguous().reshape(-1, cost.size).numpy()
+def _rows(signal: Tensor) -> np.ndarray:
+    return signal.detach().contiguous().reshape(signal.shape[0], -1).numpy()
 
 
 @jit

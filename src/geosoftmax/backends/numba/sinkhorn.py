@@ -9,23 +9,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from geosoftmax.backends.numba.active_set import kernels
-from geosoftmax.backends.numba.runtime import flat64, jit, spread
+from geosoftmax.backends.numba.runtime import jit, spread
+from geosoftmax.backends.numba.tables import DenseTables
 from geosoftmax.backends.sinkhorn import NEWTON_BELOW, STALLED, SUBNORMAL, SinkhornRows
-from geosoftmax.costs.base import Cost
 
 #: Rounds of Chebyshev's method for a Newton step: it gains seven digits then, where it could.
 ROUNDS = 10
 
 
-def sinkhorn(cost: Cost, alpha: Tensor, tol: float, max_iter: int) -> SinkhornRows:
-    """Solve rows ``alpha``, with the dense kernel of the cost, one or one per row."""
+def sinkhorn(tables: DenseTables, alpha: Tensor, tol: float, max_iter: int) -> SinkhornRows:
+    """Solve ``v · Kv = α`` for rows ``alpha`` of shape (rows, *shape)."""
     rows = alpha.shape[0]
-    flat = flat64(alpha, rows)
+    flat = alpha.detach().to(torch.float64).contiguous().reshape(rows, -1).numpy()
     v, residual = np.empty(flat.shape), np.empty(rows)
     iterations = np.empty(rows, dtype=np.int64)
     work = 32 * flat.size
-    spread(_solve, rows, work, flat, kernels(cost), tol, max_iter, v, residual, iterations)
+    spread(_solve, rows, work, flat, tables.kernels, tol, max_iter, v, residual, iterations)
     found = torch.from_numpy(v).reshape(alpha.shape)
     return SinkhornRows(found, torch.from_numpy(residual), torch.from_numpy(iterations))
 

@@ -1,0 +1,278 @@
+"""From scores to what a caller wants, the same way for every method.
+
+A method is a compiled kernel ``kernel(*call, *tables, first, last) -> worst gap, counted, bad`` for
+the rows ``first … last - 1``. Its first arguments describe the call, in the order of `CALL`: where
+the scores lie and where each result goes. An address of 0, or an empty array, is a result that
+nobody wants. The kernel passes them to `begin`, and each row to `finish` or `reject`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from geosoftmax.backends.numba.certificate import add_back
+from geosoftmax.backends.numba.exponential import exponentials
+from geosoftmax.backends.numba.memory import KINDS, longs, read, read_one, write
+from geosoftmax.backends.numba.runtime import jit, spread
+
+#: The arguments that describe a call.
+CALL = (
+    "scores",  # address of the scores, or of b where `given`
+    "kind",  # their dtype; that of alpha, u and slope too
+    "given",  # whether b = exp(f/2) is given in place of scores
+    "alpha", "u", "slope",  # addresses of results with the shape of the scores
+    "target", "ignore", "mean",  # address of classes; what to ignore; whether slopes are of a mean
+    "weight", "loss", "lower", "upper", "iterations",  # arrays of shape (rows,)
+)  # fmt: skip
+NOTHING = np.empty(0)
+NO_COUNTS = np.empty(0, dtype=np.int64)
+#: What `softmax` passes after the addresses.
+_ALPHA_ALONE = (0, 0, 0, 0, 0, NOTHING, NOTHING, NOTHING, NOTHING, NO_COUNTS)
+
+Kernel = Callable[..., tuple[float, int, int]]
+
+
+class Rows(NamedTuple):
+    """The result of a solve, row by row."""
+
+    u: Tensor
+    lower: Tensor
+    upper: Tensor
+    iterations: Tensor
+
+
+class Results(NamedTuple):
+    """The description of a call, inside kernels; `share` multiplies slopes."""
+
+    scores: Any
+    kind: Any
+    alpha: Any
+    u: Any
+    slope: Any
+    target: Any
+    ignore: Any
+    share: Any
+    weight: Any
+    loss: Any
+    lower: Any
+    upper: Any
+    iterations: Any
+
+
+# ------------------------------------------------------------------ from Python
+
+
+def solve(
+    kernel: Kernel, tables: Sequence[Any], d: int, scores: Tensor, dims: int | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return ``alpha, u, lower, upper, iterations``."""
+    f = _readable(scores)
+    batch = _batch_shape(f, d, dims)
+    alpha, u = torch.empty_like(f), torch.empty_like(f)
+    rows = math.prod(batch)
+    lower, upper, iterations = np.empty(rows), np.empty(rows), np.empty(rows, dtype=np.int64)
+    spread(
+        kernel, rows, f.numel(), f.data_ptr(), KINDS[f.dtype], 0, alpha.data_ptr(), u.data_ptr(),
+        0, 0, 0, 0, NOTHING, NOTHING, lower, upper, iterations, *tables,
+    )  # fmt: skip
+    found = (torch.from_numpy(x).reshape(batch) for x in (lower, upper, iterations))
+    return alpha, u, *found
+
+
+def softmax(
+    kernel: Kernel, tables: Sequence[Any], d: int, scores: Tensor
+) -> tuple[Tensor, float]:
+    """Return ``alpha`` and the widest bracket, NaN if some row cannot be solved."""
+    f = scores if scores.is_contiguous() and scores.is_cpu else _readable(scores)
+    alpha = torch.empty_like(f)
+    size = f.numel()
+    found = spread(
+        kernel, size // d, size, f.data_ptr(), KINDS[f.dtype], 0, alpha.data_ptr(), *_ALPHA_ALONE,
+        *tables,
+    )  # fmt: skip
+    return alpha, worst_of(found)
+
+
+def loss(
+    kernel: Kernel,
+    tables: Sequence[Any],
+    scores: Tensor,
+    target: Tensor,
+    ignore_index: int,
+    reduction: str,
+    want_slope: bool,
+) -> tuple[Tensor, Tensor, float, int]:
+    """Return losses, or their sum or mean; slopes; the widest bracket; targets that are no class."""
+    f, y = _readable(scores), _readable(target)
+    rows = f.shape[0]
+    if y.dtype != torch.int64 or y.shape[0] != rows:
+        raise TypeError(f"target must be int64 of shape ({rows},); got {y.dtype}, {y.shape}")
+    slope = torch.empty_like(f if want_slope else f[:0])
+    each = np.empty(rows)
+    found = spread(
+        kernel, rows, f.numel(), f.data_ptr(), KINDS[f.dtype], 0, 0, 0,
+        slope.data_ptr() if want_slope else 0, y.data_ptr(), ignore_index, int(reduction == "mean"),
+        NOTHING, each, NOTHING, NOTHING, NO_COUNTS, *tables,
+    )  # fmt: skip
+    _, counted, bad = found[0]
+    if reduction != "none":
+        # Added up in the order of the rows, whatever the number of threads.
+        each = _total(each, counted if reduction == "mean" else 1)
+    value = torch.from_numpy(each)
+    if f.dtype != torch.float64:
+        value = value.to(f.dtype)
+    return value, slope, worst_of(found), bad
+
+
+def solve_rows(kernel: Kernel, tables: Sequence[Any], b: Tensor) -> Rows:
+    """Solve rows from ``b = exp(f/2)``, of shape (rows, *shape) in float64."""
+    b = _readable(b.to(torch.float64))
+    rows = b.shape[0]
+    u = torch.empty_like(b)
+    lower, upper, iterations = np.empty(rows), np.empty(rows), np.empty(rows, dtype=np.int64)
+    spread(
+        kernel, rows, b.numel(), b.data_ptr(), KINDS[b.dtype], 1, 0, u.data_ptr(), 0, 0, 0, 0,
+        NOTHING, NOTHING, lower, upper, iterations, *tables,
+    )  # fmt: skip
+    return Rows(u, *(torch.from_numpy(x) for x in (lower, upper, iterations)))
+
+
+def worst_of(found: Sequence[tuple[float, int, int]]) -> float:
+    """Return the widest bracket of all slices; NaN if that of one is."""
+    worst = found[0][0]
+    for one, *_ in found[1:]:
+        if worst == worst and not one <= worst:
+            worst = one
+    return worst
+
+
+def _readable(signal: Tensor) -> Tensor:
+    """Return a tensor whose memory kernels can read."""
+    if not signal.is_cpu:
+        raise TypeError(f"compiled kernels read CPU memory; got a tensor on {signal.device}")
+    return signal.contiguous()
+
+
+def _batch_shape(f: Tensor, d: int, dims: int | None) -> torch.Size:
+    """Return the leading dimensions: all but the last `dims`, or the fewest with d entries."""
+    if dims is None:
+        dims = 1
+        while f.shape[-dims:].numel() < d:
+            dims += 1
+    return f.shape[: f.dim() - dims]
+
+
+# ------------------------------------------------------------------ inside kernels
+
+
+@jit
+def begin(
+    scores, kind, alpha, u, slope, target, ignore, mean, weight, loss, lower, upper, iterations,
+    rows, d,
+):  # fmt: skip
+    """Return the `Results` of a call, its number of counted targets, and of those out of range."""
+    counted = 0
+    bad = 0
+    if target != 0:
+        classes = longs(target, rows)
+        for row in range(rows):
+            if classes[row] != ignore:
+                counted += 1
+                if classes[row] < 0 or classes[row] >= d:
+                    bad += 1
+    share = 1.0 / counted if mean else 1.0
+    results = Results(
+        scores, kind, alpha, u, slope, target, ignore, share, weight, loss, lower, upper,
+        iterations,
+    )  # fmt: skip
+    return results, counted, bad
+
+
+@jit
+def obstacle(scores, kind, given, row, b, bits, power):
+    """Fill ``b = exp((f - peak) / 2)`` of a row; return the peak, NaN if it has no solution."""
+    read(scores, kind, row * b.shape[0], b)
+    if given:
+        return 0.0
+    peak = b[0]
+    for i in range(1, b.shape[0]):
+        peak = max(peak, b[i])
+    fine = True
+    for i in range(b.shape[0]):
+        below = (b[i] - peak) * 0.5
+        fine &= below <= 0.0  # NaN and all infinities fail
+        b[i] = below
+    exponentials(b, bits, power)
+    return peak if fine else np.nan
+
+
+@jit
+def finish(results, row, b, u, energy, lower, upper, peak, steps):
+    """Write what is wanted of a solved row; `b` is overwritten. Returns the gap."""
+    d = b.shape[0]
+    if results.u != 0:
+        write(results.u, results.kind, row * d, u)
+    inverse = 1.0 / energy
+    for i in range(d):
+        b[i] = u[i] * b[i] * inverse
+    if results.alpha != 0:
+        write(results.alpha, results.kind, row * d, b)
+    if results.target != 0:
+        _finish_loss(results, row, b, lower, peak)
+    if results.iterations.shape[0] > 0:
+        results.iterations[row] = steps
+    lower, upper = add_back(lower, upper, peak)
+    if results.lower.shape[0] > 0:
+        results.lower[row] = lower
+        results.upper[row] = upper
+    return upper - lower
+
+
+@jit
+def _finish_loss(results, row, alpha, lower, peak):
+    """Write loss and slope; `alpha` is overwritten."""
+    d = alpha.shape[0]
+    y = longs(results.target, row + 1)[row]
+    counts = y != results.ignore and 0 <= y < d
+    weight = results.weight[row] if results.weight.shape[0] > 0 else 1.0
+    value = 0.0
+    if counts:
+        value = weight * max(lower + (peak - read_one(results.scores, results.kind, row * d + y)), 0.0)
+    results.loss[row] = value
+    if results.slope != 0:
+        weight *= results.share
+        for i in range(d):
+            alpha[i] = alpha[i] * weight if counts else 0.0
+        if counts:
+            alpha[y] -= weight
+        write(results.slope, results.kind, row * d, alpha)
+
+
+@jit
+def reject(results, row, b):
+    """Write NaN for a row that cannot be solved; `b` is overwritten."""
+    for i in range(b.shape[0]):
+        b[i] = np.nan
+    finish(results, row, b, b, np.nan, np.nan, np.nan, np.nan, 0)
+
+
+@jit
+def widest(worst, gap):
+    """Return the larger of two gaps; NaN if one of them is."""
+    return gap if worst == worst and not gap <= worst else worst
+
+
+@jit
+def _total(each, divisor):
+    total = 0.0
+    for row in range(each.shape[0]):
+        total += each[row]
+    value = np.empty(())
+    value[()] = total / divisor
+    return value
