@@ -81,9 +81,9 @@ def method(
 
 def _solve_many(*arguments: Any) -> tuple[float, int, int]:
     """Solve rows together, and those that are left one by one."""
-    *call, kernels, inside, warm, todo, steps, first, last = arguments
     worst, counted, bad, left = solve_together(*arguments)
     if left:
+        *call, kernels, inside, _, todo, steps, first, _ = arguments
         listed = todo[first : first + left]
         rest = solve_singly(*call, kernels, inside, steps, listed, len(steps), 0, left)
         worst = worst_of([(worst, counted, bad), rest])
@@ -110,29 +110,23 @@ def solve_singly(
     h = np.empty(d)
     column = np.empty(d)
     found = np.empty(d)
-    diagonal = np.empty(d)
-    bits = np.empty(d, dtype=np.int64)
     index = np.empty(d, dtype=np.int64)
     inside = np.empty(d, dtype=np.bool_)
     K = kernels[0]
-    highest = diagonal_of(K, diagonal)
+    diagonal, highest = diagonal_of(K, np.empty(d))
     worst = 0.0
     for n in range(first, last):
         row = listed[n] if listed.shape[0] > 0 else n
-        peak = calls.obstacle(scores, kind, given, row, b, bits, bits.view(np.float64))
-        if peak != peak:
-            calls.reject(results, row, b)
-            worst = np.nan
-            continue
+        peak = calls.obstacle(scores, kind, given, row, b)
         if kernels.shape[0] > 1:
             K = kernels[row]
-            highest = diagonal_of(K, diagonal)
+            diagonal, highest = diagonal_of(K, np.empty(d))
         if supports.shape[0] > 0:
             for i in range(d):
                 inside[i] = supports[row, i] and b[i] > 0.0
         else:
             guess(K, b, inside)
-        step = steps[row] if steps.shape[0] > 0 else 0
+        step = steps[row] if steps.shape[0] > 0 else np.int64(0)
         solved = False
         energy, low, high = 0.0, 0.0, np.inf
         if step >= 0:
@@ -145,6 +139,6 @@ def solve_singly(
         if supports.shape[0] > 0:
             for i in range(d):
                 supports[row, i] = inside[i]
-        gap = calls.finish(results, row, b, x, energy, low, high, peak, step)
-        worst = calls.widest(worst, gap)
+        calls.to_distribution(b, x, energy)
+        worst = calls.finish(results, row, b, x, low, high, peak, step, worst)
     return worst, counted, bad

@@ -3,11 +3,12 @@
 A method is a compiled kernel ``kernel(*call, *tables, first, last) -> worst gap, counted, bad`` for
 the rows ``first … last - 1``. Its first arguments describe the call, in the order of `CALL`: where
 the scores lie and where each result goes. An address of 0, or an empty array, is a result that
-nobody wants. The kernel passes them to `begin`, and each row to `finish` or `reject`.
+nobody wants. The kernel passes them to `begin`, and each row to `obstacle`, and after its solve to `finish`.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -16,10 +17,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from geosoftmax.backends.numba.certificate import add_back
-from geosoftmax.backends.numba.exponential import exponentials
-from geosoftmax.backends.numba.memory import KINDS, longs, read, read_one, write
-from geosoftmax.backends.numba.runtime import jit, spread
+from geosoftmax.backends.numba.certificate import ADDED_BACK
+from geosoftmax.backends.numba.elementary import exponential
+from geosoftmax.backends.numba.memory import (
+    KINDS,
+    SINGLE,
+    load_double,
+    load_long,
+    load_single,
+    read,
+    store_double,
+    store_long,
+    write,
+)
+from geosoftmax.backends.numba.runtime import inner, jit, spread
 
 #: The arguments that describe a call.
 CALL = (
@@ -30,6 +41,7 @@ CALL = (
     "target", "ignore", "mean",  # address of classes; what to ignore; whether slopes are of a mean
     "weight", "loss", "lower", "upper", "iterations",  # arrays of shape (rows,)
 )  # fmt: skip
+NUMPY_DTYPES = {torch.float64: np.float64, torch.float32: np.float32}
 NOTHING = np.empty(0)
 NO_COUNTS = np.empty(0, dtype=np.int64)
 #: What `softmax` passes after the addresses.
@@ -48,7 +60,10 @@ class Rows(NamedTuple):
 
 
 class Results(NamedTuple):
-    """The description of a call, inside kernels; `share` multiplies slopes."""
+    """The description of a call, inside kernels: addresses, and the `share` that slopes get.
+
+    No arrays: references to them would be counted in each row.
+    """
 
     scores: Any
     kind: Any
@@ -76,18 +91,18 @@ def solve(
     batch = _batch_shape(f, d, dims)
     alpha, u = torch.empty_like(f), torch.empty_like(f)
     rows = math.prod(batch)
-    lower, upper, iterations = np.empty(rows), np.empty(rows), np.empty(rows, dtype=np.int64)
+    lower, upper, iterations = _per_row(rows)
     spread(
         kernel, rows, f.numel(), f.data_ptr(), KINDS[f.dtype], 0, alpha.data_ptr(), u.data_ptr(),
         0, 0, 0, 0, NOTHING, NOTHING, lower, upper, iterations, *tables,
     )  # fmt: skip
-    found = (torch.from_numpy(x).reshape(batch) for x in (lower, upper, iterations))
+    found = torch.from_numpy(lower), torch.from_numpy(upper), torch.from_numpy(iterations)
+    if len(batch) != 1:
+        found = tuple(x.reshape(batch) for x in found)
     return alpha, u, *found
 
 
-def softmax(
-    kernel: Kernel, tables: Sequence[Any], d: int, scores: Tensor
-) -> tuple[Tensor, float]:
+def softmax(kernel: Kernel, tables: Sequence[Any], d: int, scores: Tensor) -> tuple[Tensor, float]:
     """Return ``alpha`` and the widest bracket, NaN if some row cannot be solved."""
     f = scores if scores.is_contiguous() and scores.is_cpu else _readable(scores)
     alpha = torch.empty_like(f)
@@ -113,21 +128,20 @@ def loss(
     rows = f.shape[0]
     if y.dtype != torch.int64 or y.shape[0] != rows:
         raise TypeError(f"target must be int64 of shape ({rows},); got {y.dtype}, {y.shape}")
-    slope = torch.empty_like(f if want_slope else f[:0])
+    slope = torch.empty_like(f) if want_slope else f[:0]
     each = np.empty(rows)
     found = spread(
         kernel, rows, f.numel(), f.data_ptr(), KINDS[f.dtype], 0, 0, 0,
         slope.data_ptr() if want_slope else 0, y.data_ptr(), ignore_index, int(reduction == "mean"),
         NOTHING, each, NOTHING, NOTHING, NO_COUNTS, *tables,
     )  # fmt: skip
-    _, counted, bad = found[0]
+    counted, bad = found[0][1:3]
     if reduction != "none":
         # Added up in the order of the rows, whatever the number of threads.
-        each = _total(each, counted if reduction == "mean" else 1)
-    value = torch.from_numpy(each)
-    if f.dtype != torch.float64:
-        value = value.to(f.dtype)
-    return value, slope, worst_of(found), bad
+        total = np.empty((), dtype=NUMPY_DTYPES[f.dtype])
+        _add(each, counted if reduction == "mean" else 1, total)
+        return torch.from_numpy(total), slope, worst_of(found), bad
+    return torch.from_numpy(each).to(f.dtype), slope, worst_of(found), bad
 
 
 def solve_rows(kernel: Kernel, tables: Sequence[Any], b: Tensor) -> Rows:
@@ -135,12 +149,17 @@ def solve_rows(kernel: Kernel, tables: Sequence[Any], b: Tensor) -> Rows:
     b = _readable(b.to(torch.float64))
     rows = b.shape[0]
     u = torch.empty_like(b)
-    lower, upper, iterations = np.empty(rows), np.empty(rows), np.empty(rows, dtype=np.int64)
+    lower, upper, iterations = _per_row(rows)
     spread(
         kernel, rows, b.numel(), b.data_ptr(), KINDS[b.dtype], 1, 0, u.data_ptr(), 0, 0, 0, 0,
         NOTHING, NOTHING, lower, upper, iterations, *tables,
     )  # fmt: skip
     return Rows(u, *(torch.from_numpy(x) for x in (lower, upper, iterations)))
+
+
+def _per_row(rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return room for lower, upper and iterations."""
+    return np.empty(rows), np.empty(rows), np.empty(rows, dtype=np.int64)
 
 
 def worst_of(found: Sequence[tuple[float, int, int]]) -> float:
@@ -171,7 +190,7 @@ def _batch_shape(f: Tensor, d: int, dims: int | None) -> torch.Size:
 # ------------------------------------------------------------------ inside kernels
 
 
-@jit
+@inner
 def begin(
     scores, kind, alpha, u, slope, target, ignore, mean, weight, loss, lower, upper, iterations,
     rows, d,
@@ -180,23 +199,32 @@ def begin(
     counted = 0
     bad = 0
     if target != 0:
-        classes = longs(target, rows)
         for row in range(rows):
-            if classes[row] != ignore:
+            y = load_long(target, row)
+            if y != ignore:
                 counted += 1
-                if classes[row] < 0 or classes[row] >= d:
+                if y < 0 or y >= d:
                     bad += 1
     share = 1.0 / counted if mean else 1.0
     results = Results(
-        scores, kind, alpha, u, slope, target, ignore, share, weight, loss, lower, upper,
-        iterations,
+        scores, kind, alpha, u, slope, target, ignore, share, _address(weight), _address(loss),
+        _address(lower), _address(upper), _address(iterations),
     )  # fmt: skip
     return results, counted, bad
 
 
-@jit
-def obstacle(scores, kind, given, row, b, bits, power):
-    """Fill ``b = exp((f - peak) / 2)`` of a row; return the peak, NaN if it has no solution."""
+@inner
+def _address(array):
+    return array.ctypes.data if array.shape[0] > 0 else 0
+
+
+@inner
+def obstacle(scores, kind, given, row, b):
+    """Fill ``b = exp((f - peak) / 2)`` of a row; return the peak.
+
+    It is NaN if the row has no solution; b is then that of another row, which is solved in its
+    place, so that methods need not care.
+    """
     read(scores, kind, row * b.shape[0], b)
     if given:
         return 0.0
@@ -208,43 +236,76 @@ def obstacle(scores, kind, given, row, b, bits, power):
         below = (b[i] - peak) * 0.5
         fine &= below <= 0.0  # NaN and all infinities fail
         b[i] = below
-    exponentials(b, bits, power)
+    if not fine:
+        for i in range(b.shape[0]):
+            b[i] = -np.inf
+        b[0] = 0.0
+    for i in range(b.shape[0]):
+        b[i] = exponential(b[i])
     return peak if fine else np.nan
 
 
-@jit
-def finish(results, row, b, u, energy, lower, upper, peak, steps):
-    """Write what is wanted of a solved row; `b` is overwritten. Returns the gap."""
-    d = b.shape[0]
+@inner
+def to_distribution(b, u, energy):
+    """Turn b into α = u b / ⟨b,u⟩."""
+    inverse = 1.0 / energy
+    for i in range(b.shape[0]):
+        b[i] = u[i] * b[i] * inverse
+
+
+@inner
+def finish(results, row, alpha, u, lower, upper, peak, steps, worst):
+    """Write what is wanted of a row; `alpha` is overwritten. Returns the widest bracket so far.
+
+    Where the peak is NaN, the row could not be solved, and everything is.
+    """
+    d = alpha.shape[0]
+    if peak != peak:
+        for i in range(d):
+            u[i] = peak
+            alpha[i] = peak
     if results.u != 0:
         write(results.u, results.kind, row * d, u)
-    inverse = 1.0 / energy
-    for i in range(d):
-        b[i] = u[i] * b[i] * inverse
     if results.alpha != 0:
-        write(results.alpha, results.kind, row * d, b)
+        write(results.alpha, results.kind, row * d, alpha)
     if results.target != 0:
-        _finish_loss(results, row, b, lower, peak)
-    if results.iterations.shape[0] > 0:
-        results.iterations[row] = steps
-    lower, upper = add_back(lower, upper, peak)
-    if results.lower.shape[0] > 0:
-        results.lower[row] = lower
-        results.upper[row] = upper
-    return upper - lower
+        finish_loss(results, row, alpha, lower, peak)
+    return finish_bounds(results, row, lower, upper, peak, steps, worst)
 
 
-@jit
-def _finish_loss(results, row, alpha, lower, peak):
+@functools.partial(inner, inline=True)
+def finish_bounds(results, row, lower, upper, peak, steps, worst):
+    """Write the bracket and the iterations, if wanted. Returns the widest bracket so far."""
+    if results.iterations != 0:
+        store_long(results.iterations, row, steps if peak == peak else 0)
+    lower += peak
+    upper += peak
+    lower -= ADDED_BACK * abs(lower)
+    upper += ADDED_BACK * abs(upper)
+    if results.lower != 0:
+        store_double(results.lower, row, lower)
+        store_double(results.upper, row, upper)
+    gap = upper - lower
+    return gap if worst == worst and not gap <= worst else worst
+
+
+@inner
+def finish_loss(results, row, alpha, lower, peak):
     """Write loss and slope; `alpha` is overwritten."""
     d = alpha.shape[0]
-    y = longs(results.target, row + 1)[row]
+    y = load_long(results.target, row)
     counts = y != results.ignore and 0 <= y < d
-    weight = results.weight[row] if results.weight.shape[0] > 0 else 1.0
+    weight = load_double(results.weight, row) if results.weight != 0 else 1.0
     value = 0.0
     if counts:
-        value = weight * max(lower + (peak - read_one(results.scores, results.kind, row * d + y)), 0.0)
-    results.loss[row] = value
+        if results.kind == SINGLE:
+            score = load_single(results.scores, row * d + y)
+        else:
+            score = load_double(results.scores, row * d + y)
+        value = weight * max(lower + (peak - score), 0.0)
+        if peak != peak:
+            value = peak
+    store_double(results.loss, row, value)
     if results.slope != 0:
         weight *= results.share
         for i in range(d):
@@ -255,24 +316,8 @@ def _finish_loss(results, row, alpha, lower, peak):
 
 
 @jit
-def reject(results, row, b):
-    """Write NaN for a row that cannot be solved; `b` is overwritten."""
-    for i in range(b.shape[0]):
-        b[i] = np.nan
-    finish(results, row, b, b, np.nan, np.nan, np.nan, np.nan, 0)
-
-
-@jit
-def widest(worst, gap):
-    """Return the larger of two gaps; NaN if one of them is."""
-    return gap if worst == worst and not gap <= worst else worst
-
-
-@jit
-def _total(each, divisor):
+def _add(each, divisor, out):
     total = 0.0
     for row in range(each.shape[0]):
         total += each[row]
-    value = np.empty(())
-    value[()] = total / divisor
-    return value
+    out[()] = total / divisor

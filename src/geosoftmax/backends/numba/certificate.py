@@ -10,32 +10,37 @@ import math
 
 import numpy as np
 
-from geosoftmax.backends.numba.runtime import jit
+from geosoftmax.backends.numba.elementary import logarithm
+from geosoftmax.backends.numba.runtime import inner
 
 _EPS = float(np.finfo(np.float64).eps)
 #: Adding the maximum of the scores back to a bound, and widening it, rounds twice.
-_ADDED_BACK = 2 * _EPS
+ADDED_BACK = 2 * _EPS
+#: What v may add to a bracket before the other bound is looked at.
+LITTLE = 1e-14
+#: The rows that `lane_brackets` fills.
+SCALE, ENERGY, LOWER, UPPER, SCALED = range(5)
 
 
-@jit
-def rounding_allowance(size):
-    """Return by how much a bracket is widened for the rounding of its own sums."""
-    return _EPS * (8.0 + 2.0 * math.sqrt(size))
-
-
-@jit
+@inner
 def diagonal_of(K, diagonal):
-    """Copy the diagonal of a kernel, for `bracket`; return its largest entry, at least one."""
+    """Copy the diagonal of a kernel for `bracket`, where it matters.
+
+    Returns the part of `diagonal` to pass on, nothing if no entry is below one, and the largest
+    entry, at least one.
+    """
+    smallest = 1.0
     largest = 1.0
     for i in range(K.shape[0]):
         diagonal[i] = min(K[i, i], 1.0)
+        smallest = min(smallest, K[i, i])
         largest = max(largest, K[i, i])
-    return largest
+    return diagonal[: K.shape[0] if smallest < 1.0 else 0], largest
 
 
-@jit
+@inner
 def bracket(b, u, h, diagonal, largest):
-    """Rescale u and h = Ku in place so that ⟨b,u⟩ = uᵀKu; return ⟨b,u⟩, and lower, upper of log⟨b,u*⟩.
+    """Rescale u and h = Ku in place so that ⟨b,u⟩ = uᵀKu; return ⟨b,u⟩, and bounds of log⟨b,u*⟩.
 
     `diagonal` holds min(K_ii, 1), or nothing if that is one everywhere; see `diagonal_of`.
     """
@@ -47,39 +52,81 @@ def bracket(b, u, h, diagonal, largest):
     return bracket_from(b, u, h, bu, uh, diagonal, largest)
 
 
-@jit
+@inner
 def bracket_from(b, u, h, bu, uh, diagonal, largest):
     """As `bracket`, where ⟨b,u⟩ and uᵀKu have been summed already."""
+    d = b.shape[0]
     scale = bu / uh
+    energy = bu * scale
     vh = 0.0
     v_sum = 0.0
     ratio = 1.0
-    for i in range(b.shape[0]):
+    for i in range(d):
         u[i] *= scale
-        hi = h[i] * scale
-        h[i] = hi
-        v = b[i] - hi
-        if v > 0.0:
-            if b[i] > ratio * hi:
-                ratio = b[i] / hi
-            if diagonal.shape[0] > 0:
-                v /= diagonal[i]
-            vh += v * hi
-            v_sum += v
-    energy = bu * scale
-    lower = math.log(energy)
-    added = (2.0 * vh + largest * v_sum * v_sum) / energy
-    raised = ratio - 1.0
-    if added > 1e-8:  # below, log(1 + x) ≤ x is sharp enough
-        added = math.log1p(added)
-        raised = math.log1p(raised)
-    slack = rounding_allowance(b.shape[0])
-    return energy, lower - slack, lower + min(added, 2.0 * raised) + slack
+        h[i] *= scale
+    for i in range(d):
+        v = _shortfall(b[i], h[i], diagonal, i)
+        vh += v * h[i]
+        v_sum += v
+    added = _added(energy, vh, v_sum, largest)
+    if added > LITTLE:  # the other bound may be lower
+        for i in range(d):
+            if b[i] > ratio * h[i]:
+                ratio = b[i] / h[i]
+        added = min(math.log1p(added), 2.0 * math.log(ratio))
+    slack = _rounding(d)
+    lower = logarithm(energy)
+    return energy, lower - slack, lower + added + slack
 
 
-@jit
-def add_back(lower, upper, peak):
-    """Add the maximum of the scores to a bracket, and widen it for the rounding of that."""
-    lower += peak
-    upper += peak
-    return lower - _ADDED_BACK * abs(lower), upper + _ADDED_BACK * abs(upper)
+@inner
+def lane_brackets(B, U, H, lanes, diagonal, largest, sums):
+    """As `bracket` for each lane of blocks (d, lanes), but without the other bound.
+
+    U and H stay as they are. `sums` gets what `SCALE` and the names after it number.
+    """
+    for r in range(lanes):
+        sums[SCALE, r] = 0.0
+        sums[ENERGY, r] = 0.0
+        sums[LOWER, r] = 0.0
+        sums[UPPER, r] = 0.0
+    for i in range(B.shape[0]):
+        for r in range(lanes):
+            sums[SCALE, r] += B[i, r] * U[i, r]
+            sums[ENERGY, r] += U[i, r] * H[i, r]
+    for r in range(lanes):
+        bu = sums[SCALE, r]
+        sums[SCALE, r] = bu / sums[ENERGY, r]
+        sums[ENERGY, r] = bu * sums[SCALE, r]
+    for i in range(B.shape[0]):
+        for r in range(lanes):  # a loop of its own, so that it rounds as in `bracket`
+            sums[SCALED, r] = H[i, r] * sums[SCALE, r]
+        for r in range(lanes):
+            v = _shortfall(B[i, r], sums[SCALED, r], diagonal, i)
+            sums[LOWER, r] += v * sums[SCALED, r]
+            sums[UPPER, r] += v
+    slack = _rounding(B.shape[0])
+    for r in range(lanes):
+        added = _added(sums[ENERGY, r], sums[LOWER, r], sums[UPPER, r], largest)
+        lower = logarithm(sums[ENERGY, r])
+        sums[LOWER, r] = lower - slack
+        sums[UPPER, r] = lower + added + slack
+
+
+@inner
+def _shortfall(b, h, diagonal, i):
+    """Return what must be added at an output for K w ≥ b to hold there."""
+    v = max(b - h, 0.0)
+    return v / diagonal[i] if diagonal.shape[0] > 0 else v
+
+
+@inner
+def _added(energy, vh, v_sum, largest):
+    """Return a bound of log(wᵀKw / uᵀKu) for w = u + v: log(1 + x) ≤ x is sharp where it is small."""
+    return (vh + vh + largest * v_sum * v_sum) / energy
+
+
+@inner
+def _rounding(d):
+    """Return by how much a bracket is widened for the rounding of its own sums."""
+    return _EPS * (8.0 + 2.0 * math.sqrt(d))

@@ -13,16 +13,14 @@ from geosoftmax.backends import reference
 from geosoftmax.backends.numba.calls import Rows
 from geosoftmax.backends.numba.certificate import bracket
 from geosoftmax.backends.numba.factors import diagonal_of_product, grid_product
-from geosoftmax.backends.numba.runtime import jit, spread
+from geosoftmax.backends.numba.runtime import inner, jit, spread
 from geosoftmax.backends.numba.tables import FactorTables
 
 ADD_ABOVE = reference.ADD_ABOVE  # compiled in as constants
 DROP_BELOW = reference.DROP_BELOW
 
 
-def exchange(
-    tables: FactorTables, b: Tensor, support: Tensor, tol: float, max_iter: int
-) -> Rows:
+def exchange(tables: FactorTables, b: Tensor, support: Tensor, tol: float, max_iter: int) -> Rows:
     """Block principal pivoting from a support, without the full matrix where K is a product.
 
     Parameters
@@ -48,7 +46,7 @@ def exchange(
     return Rows(torch.from_numpy(u).reshape(b.shape), *found)
 
 
-@jit
+@inner
 def _fill(K0, K1, K2, n1, n2, index, size, L):
     """L = K_SS, its lower triangle."""
     for p in range(size):
@@ -61,7 +59,7 @@ def _fill(K0, K1, K2, n1, n2, index, size, L):
             L[p, q] = K0[i0, j // (n1 * n2)] * K1[i1, j // n2 % n1] * K2[i2, j % n2]
 
 
-@functools.partial(jit, reassociate=True)
+@functools.partial(inner, reassociate=True)
 def _factor(L, size, panel):
     """Cholesky in place, reciprocals on the diagonal, by panels of columns.
 
@@ -106,7 +104,7 @@ def _factor(L, size, panel):
     return True
 
 
-@functools.partial(jit, reassociate=True)
+@functools.partial(inner, reassociate=True)
 def _substitute(L, size, x):
     """Solve L Lᵀ x = x in place."""
     for p in range(size):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from geosoftmax.backends.numba.runtime import jit
+from geosoftmax.backends.numba.runtime import inner
 
 
-@jit
+@inner
 def diagonal_of_product(K0, K1, K2, diagonal):
     """As `certificate.diagonal_of`, for a product of three kernels."""
     largest = 1.0
@@ -20,7 +20,7 @@ def diagonal_of_product(K0, K1, K2, diagonal):
     return largest
 
 
-@jit
+@inner
 def grid_product(K0, K1, K2, bands, y, middle, out):
     """Compute out = (K0 ⊗ K1 ⊗ K2) y, axis by axis, in contiguous loops that vectorise."""
     n0, n1, n2 = y.shape

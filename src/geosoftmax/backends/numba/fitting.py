@@ -125,7 +125,7 @@ def _add_inverses(K, b, inside, weight, order, total):
         start = last
 
 
-@functools.partial(jit, reassociate=True)
+@functools.partial(jit, fastmath={"contract", "reassoc"})
 def two_loop_first(steps, changes, inverse, newest, count, q, factors):
     """First loop of the two-loop recursion of L-BFGS: q is changed in place, from the newest pair to the oldest."""
     room = steps.shape[0]
@@ -139,7 +139,7 @@ def two_loop_first(steps, changes, inverse, newest, count, q, factors):
             q[i] -= factors[at] * changes[at, i]
 
 
-@functools.partial(jit, reassociate=True)
+@functools.partial(jit, fastmath={"contract", "reassoc"})
 def two_loop_second(steps, changes, inverse, newest, count, r, factors):
     """Second loop of the recursion: r is changed in place, from the oldest pair to the newest."""
     room = steps.shape[0]

@@ -9,7 +9,7 @@ from geosoftmax.backends.numba import calls
 from geosoftmax.backends.numba.calls import Rows
 from geosoftmax.backends.numba.certificate import bracket_from
 from geosoftmax.backends.numba.products import from_the_left
-from geosoftmax.backends.numba.runtime import jit
+from geosoftmax.backends.numba.runtime import inner, jit
 from geosoftmax.backends.numba.tables import LineTables
 
 
@@ -52,7 +52,6 @@ def _kernel(
     )  # fmt: skip
     b = np.empty(d)
     x = np.empty(d)
-    bits = np.empty(d, dtype=np.int64)
     index = np.empty(d + 1, dtype=np.int32)
     decay = np.empty(d + 1)
     rest = np.empty(d + 1)
@@ -60,20 +59,16 @@ def _kernel(
     unit = np.empty(0)
     worst = 0.0
     for row in range(first, last):
-        peak = calls.obstacle(scores, kind, given, row, b, bits, bits.view(np.float64))
-        if peak != peak:
-            calls.reject(results, row, b)
-            worst = np.nan
-            continue
+        peak = calls.obstacle(scores, kind, given, row, b)
         _scan(b, E, D, index, decay, rest, x)
         bu, uh = _products(b, x, E, h)
         energy, low, high = bracket_from(b, x, h, bu, uh, unit, 1.0)
-        gap = calls.finish(results, row, b, x, energy, low, high, peak, 1)
-        worst = calls.widest(worst, gap)
+        calls.to_distribution(b, x, energy)
+        worst = calls.finish(results, row, b, x, low, high, peak, np.int64(1), worst)
     return worst, counted, bad
 
 
-@jit
+@inner
 def _scan(b, E, D, index, decay, rest, u):
     """Solve one row, in coordinates that cannot overflow.
 
@@ -134,7 +129,7 @@ def _scan(b, E, D, index, decay, rest, u):
         bz = bm
 
 
-@jit
+@inner
 def _products(b, u, E, h):
     """Compute h = K u; return ⟨b,u⟩ and uᵀKu."""
     from_the_left(u, E, h)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from geosoftmax.backends.numba.runtime import jit
+from geosoftmax.backends.numba.runtime import inner
 
 #: Pivots below this are those of a singular matrix.
 SINGULAR = 1e-14
@@ -17,7 +17,7 @@ COVERS = 1.0 + 1e-14
 ROUNDS = 4
 
 
-@jit
+@inner
 def guess(K, b, inside):
     """Guess a support: a point that another one covers alone, b_i ≤ K_ij b_j, is seldom in it."""
     d = b.shape[0]
@@ -29,19 +29,19 @@ def guess(K, b, inside):
         inside[i] = b[i] > highest
 
 
-@jit
+@inner
 def times(K, x, index, size, h):
     """Compute h = K x for x on the listed outputs, column by column (K is symmetric)."""
     for i in range(h.shape[0]):
         h[i] = 0.0
     for p in range(size):
-        column = K[index[p]]
-        weight = x[index[p]]
+        j = index[p]
+        weight = x[j]
         for i in range(h.shape[0]):
-            h[i] += weight * column[i]
+            h[i] += weight * K[j, i]
 
 
-@jit
+@inner
 def factor(K, index, size, A, column):
     """Factor K_SS = L D Lᵀ for the listed outputs: A holds L below 1/D. False if it is singular."""
     for p in range(size):
@@ -62,7 +62,7 @@ def factor(K, index, size, A, column):
     return True
 
 
-@jit
+@inner
 def substitute(A, size, x):
     """Solve L D Lᵀ x = x in place."""
     for k in range(size):
@@ -75,7 +75,7 @@ def substitute(A, size, x):
             x[k] -= A[p, k] * x[p]
 
 
-@jit
+@inner
 def solve_on(K, b, index, size, A, column, found, x):
     """Solve K_SS x_S = b_S for the listed outputs S. False where K_SS is singular."""
     if not factor(K, index, size, A, column):
@@ -88,7 +88,7 @@ def solve_on(K, b, index, size, A, column, found, x):
     return True
 
 
-@jit
+@inner
 def pivot_blocks(K, b, inside, step, index, A, column, found, x, h):
     """Block principal pivoting from round `step` on: returns the last, and whether it ended well.
 
@@ -99,7 +99,7 @@ def pivot_blocks(K, b, inside, step, index, A, column, found, x, h):
     patience = 3
     while step < 4 * d + 20:
         step += 1
-        size = 0
+        size = np.int64(0)
         for i in range(d):
             x[i] = 0.0
             if inside[i]:
@@ -128,12 +128,12 @@ def pivot_blocks(K, b, inside, step, index, A, column, found, x, h):
     return step, False
 
 
-@jit
+@inner
 def _is_wrong(inside, b, x, h):
     return x < 0.0 if inside else b > 0.0 and h * COVERS - b < 0.0
 
 
-@jit
+@inner
 def pivot_singly(K, b, inside, index, A, column, found, x, h):
     """Lawson–Hanson: adds one output at a time, so that K_SS stays regular.
 
@@ -145,7 +145,7 @@ def pivot_singly(K, b, inside, index, A, column, found, x, h):
     for i in range(d):
         inside[i] = False
         x[i] = 0.0
-    size = 0
+    size = np.int64(0)
     steps = 0
     while steps < 10 * d + 20:
         best = -1

@@ -9,7 +9,7 @@ from geosoftmax.backends.numba import calls
 from geosoftmax.backends.numba.calls import Rows
 from geosoftmax.backends.numba.certificate import bracket
 from geosoftmax.backends.numba.products import tree_product
-from geosoftmax.backends.numba.runtime import jit
+from geosoftmax.backends.numba.runtime import inner, jit
 from geosoftmax.backends.numba.tables import TreeTables
 
 
@@ -54,7 +54,6 @@ def _kernel(
     b = np.empty(d)
     x = np.empty(d)
     product = np.empty(d)
-    bits = np.empty(d, dtype=np.int64)
     fixed = np.empty(n, dtype=np.bool_)
     h = np.empty(n)
     lam = np.empty(n)
@@ -63,28 +62,24 @@ def _kernel(
     unit = np.empty(0)
     worst = 0.0
     for row in range(first, last):
-        peak = calls.obstacle(scores, kind, given, row, b, bits, bits.view(np.float64))
-        if peak != peak:
-            calls.reject(results, row, b)
-            worst = np.nan
-            continue
+        peak = calls.obstacle(scores, kind, given, row, b)
         for i in range(n):
             fixed[i] = False
         for j in range(d):
             fixed[outputs[j]] = b[j] > 0.0
-        steps = 1
+        steps = np.int64(1)
         while _round(b, r, D, parents, outputs, fixed, h, lam, eta, mass):
             steps += 1
         for j in range(d):
             x[j] = mass[outputs[j]] if fixed[outputs[j]] else 0.0
         tree_product(x, r, D, parents, outputs, lam, eta, product)
         energy, low, high = bracket(b, x, product, unit, 1.0)
-        gap = calls.finish(results, row, b, x, energy, low, high, peak, steps)
-        worst = calls.widest(worst, gap)
+        calls.to_distribution(b, x, energy)
+        worst = calls.finish(results, row, b, x, low, high, peak, steps, worst)
     return worst, counted, bad
 
 
-@jit
+@inner
 def _round(b, r, D, parents, outputs, fixed, h, lam, eta, mass):
     """Solve with h = b at the fixed nodes, and free those of negative mass; False if none is.
 

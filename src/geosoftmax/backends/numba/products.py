@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from geosoftmax.backends.numba.runtime import jit, spread
+from geosoftmax.backends.numba.runtime import inner, jit, spread
 from geosoftmax.backends.numba.tables import LineTables, TreeTables
 
 
@@ -20,7 +20,7 @@ def matvec(tables: LineTables | TreeTables, u: Tensor) -> Tensor:
     return torch.from_numpy(h).reshape(u.shape).to(u.dtype)
 
 
-@jit
+@inner
 def from_the_left(u, E, h):
     """Set h to what arrives at each class from those before it, and its own."""
     carried = u[0]
@@ -30,7 +30,7 @@ def from_the_left(u, E, h):
         h[i] = carried
 
 
-@jit
+@inner
 def from_the_right(u, E, h):
     """Add to h what arrives from the classes after it."""
     carried = 0.0
@@ -39,7 +39,7 @@ def from_the_right(u, E, h):
         h[i] += carried
 
 
-@jit
+@inner
 def tree_product(u, r, D, parents, outputs, below, total, h):
     """Compute h = K u: sums over subtrees from the leaves upwards, then the rest downwards."""
     n = parents.shape[0]

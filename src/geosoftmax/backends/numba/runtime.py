@@ -28,14 +28,28 @@ NOTICE = (
 )
 
 
-def jit(function: Callable[..., Any], *, reassociate: bool = False) -> Callable[..., Any]:
-    """Compile; `reassociate` lets sums be vectorised (in one fixed order: still deterministic)."""
-    fast = {"contract", "reassoc"} if reassociate else {"contract"}
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fast}
+def jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """Compile a kernel that Python calls."""
+    options = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}, **options}
     try:
         return numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no folder can hold the cache: compile in this process only
         return numba.njit(**options)(function)
+
+
+def inner(
+    function: Callable[..., Any], *, reassociate: bool = False, inline: bool = False
+) -> Callable[..., Any]:
+    """Compile a function that only kernels call: without the code to call it from Python.
+
+    Integers that begin as a constant, and are passed on, must be written ``np.int64(0)``: numba
+    compiles a function once more for a literal. `reassociate` lets sums be vectorised (in one fixed
+    order: still deterministic); `inline` makes LLVM copy the function to where it is called.
+    """
+    fast = {"contract", "reassoc"} if reassociate else {"contract"}
+    return jit(
+        function, fastmath=fast, forceinline=inline, no_cpython_wrapper=True, no_cfunc_wrapper=True
+    )
 
 
 # ------------------------------------------------------------------ threads
@@ -115,4 +129,5 @@ def _is_ours(compilation: event.Event) -> bool:
     return getattr(function, "__module__", "").startswith(__package__)
 
 
-event.register("numba:compile", CompileNotice())
+NOTICES = CompileNotice()
+event.register("numba:compile", NOTICES)

@@ -9,11 +9,19 @@ from __future__ import annotations
 import numpy as np
 
 from geosoftmax.backends.numba import calls
-from geosoftmax.backends.numba.certificate import bracket, diagonal_of
-from geosoftmax.backends.numba.exponential import exponentials
-from geosoftmax.backends.numba.memory import read
+from geosoftmax.backends.numba.certificate import (
+    ENERGY,
+    LOWER,
+    SCALE,
+    SCALED,
+    UPPER,
+    diagonal_of,
+    lane_brackets,
+)
+from geosoftmax.backends.numba.elementary import exponential
+from geosoftmax.backends.numba.memory import read, write_lane
 from geosoftmax.backends.numba.pivoting import COVERS, ROUNDS, SINGULAR
-from geosoftmax.backends.numba.runtime import jit
+from geosoftmax.backends.numba.runtime import inner, jit
 
 #: Rows in flight. Shorter loops are unrolled before they could be vectorised.
 LANES = 64
@@ -44,22 +52,14 @@ def solve_together(
     b = np.empty((last - first, d))
     peak = np.empty(last - first)
     prepare(scores, kind, given, K, warm, b, peak, inside, first)
-    row = np.empty(d)
-    worst = 0.0
-    left = np.int64(0)
-    for n in range(last - first):
-        if peak[n] == peak[n]:
-            todo[first + left] = first + n
-            left += 1
-        else:
-            calls.reject(results, first + n, row)
-            worst = np.nan
-        steps[first + n] = 0
-    left, worst = _rounds(results, K, b, peak, inside, steps, todo[first:last], left, first, worst)
+    for row in range(first, last):
+        todo[row] = row
+        steps[row] = 0
+    left, worst = _rounds(results, K, b, peak, inside, steps, todo[first:last], first)
     return worst, counted, bad, left
 
 
-@jit
+@inner
 def prepare(scores, kind, given, K, warm, b, peak, inside, first):
     """``b = exp((f - peak) / 2)`` and, unless it is known, the guess of a support, for each row.
 
@@ -71,8 +71,6 @@ def prepare(scores, kind, given, K, warm, b, peak, inside, first):
     top = np.empty(LANES)
     fine = np.empty(LANES)
     one = np.empty(d)
-    bits = np.empty(LANES, dtype=np.int64)
-    power = bits.view(np.float64)
     for start in range(0, b.shape[0], LANES):
         rows = min(LANES, b.shape[0] - start)
         lanes = _full_vectors(rows)
@@ -81,9 +79,9 @@ def prepare(scores, kind, given, K, warm, b, peak, inside, first):
             for i in range(d):
                 x[i, r] = one[i]
         if not given:
-            _exponentiate(x, lanes, top, fine, bits, power)
+            _exponentiate(x, lanes, top, fine)
         for r in range(rows):
-            peak[start + r] = 0.0 if given else (top[r] if fine[r] > 0.0 else np.nan)
+            peak[start + r] = 0.0 if given else top[r]
             for i in range(d):
                 b[start + r, i] = x[i, r]
         if warm:  # what has underflowed since is in no support
@@ -97,8 +95,8 @@ def prepare(scores, kind, given, K, warm, b, peak, inside, first):
                     inside[first + start + r, i] = marks[i, r] > 0.0
 
 
-@jit
-def _exponentiate(x, lanes, top, fine, bits, power):
+@inner
+def _exponentiate(x, lanes, top, fine):
     for r in range(lanes):
         top[r] = x[0, r]
         fine[r] = 1.0
@@ -110,10 +108,18 @@ def _exponentiate(x, lanes, top, fine, bits, power):
             below = (x[i, r] - top[r]) * 0.5
             fine[r] = fine[r] if below <= 0.0 else 0.0  # NaN and all infinities fail
             x[i, r] = below
-        exponentials(x[i, :lanes], bits, power)
+    for r in range(lanes):
+        if fine[r] == 0.0:  # another row is solved in its place; see calls.obstacle
+            top[r] = np.nan
+            for i in range(x.shape[0]):
+                x[i, r] = -np.inf
+            x[0, r] = 0.0
+    for i in range(x.shape[0]):
+        for r in range(lanes):
+            x[i, r] = exponential(x[i, r])
 
 
-@jit
+@inner
 def uncovered(K, b, lanes, inside):
     """Guess supports: a point that another one covers alone, b_i ≤ K_ij b_j, is seldom in one."""
     d = b.shape[0]
@@ -131,13 +137,17 @@ def uncovered(K, b, lanes, inside):
             inside[i, r] = 1.0 if b[i, r] > highest else 0.0
 
 
-@jit
-def _rounds(results, K, b, peak, inside, steps, todo, left, first, worst):
+@inner
+def _rounds(results, K, b, peak, inside, steps, todo, first):
     """Rounds of block pivoting. Rows that they do not solve stay listed in `todo`."""
     d = K.shape[0]
+    left = todo.shape[0]
+    worst = 0.0
     B = np.empty((d, LANES))
     X = np.empty((d, LANES))
     H = np.empty((d, LANES))
+    U = np.empty((d, LANES))
+    P = np.empty((d, LANES))
     largest = min(d, LARGEST)
     index = np.empty((largest + 1, LANES), dtype=np.uint32)
     x = np.empty((largest + 1, LANES))
@@ -147,10 +157,9 @@ def _rounds(results, K, b, peak, inside, steps, todo, left, first, worst):
     order = np.empty(left, dtype=np.int64)
     sizes = np.empty(left, dtype=np.int64)
     bounds = np.empty(largest + 3, dtype=np.int64)
-    diagonal = np.empty(d)
-    highest = diagonal_of(K, diagonal)
-    u = np.empty(d)
-    h = np.empty(d)
+    diagonal, highest = diagonal_of(K, np.empty(d))
+    one = np.empty(d)
+    sums = np.empty((5, LANES))
     for step in range(1, ROUNDS + 1):
         _sort_by_size(inside, steps, todo, left, sizes, order, bounds)
         left = 0
@@ -184,6 +193,8 @@ def _rounds(results, K, b, peak, inside, steps, todo, left, first, worst):
                         X[index[p, r], r] = x[p, r]
                 products(K, X, lanes, H)
                 violations(B, X, H, lanes, negative)
+                lane_brackets(B, X, H, lanes, diagonal, highest, sums)
+                _scale(B, X, lanes, sums, U, P)
                 for r in range(rows):
                     row = order[start + r]
                     steps[row] = step
@@ -195,19 +206,25 @@ def _rounds(results, K, b, peak, inside, steps, todo, left, first, worst):
                                 inside[row, i] = False
                             elif not inside[row, i] and H[i, r] * COVERS - B[i, r] < 0.0:
                                 inside[row, i] = B[i, r] > 0.0
+                    elif sums[UPPER, r] - sums[LOWER, r] <= LOOSE:
+                        top = peak[row - first]
+                        if top != top:
+                            for i in range(d):
+                                U[i, r] = top
+                                P[i, r] = top
+                        if results.u != 0:
+                            write_lane(results.u, results.kind, row * d, U, r)
+                        if results.alpha != 0:
+                            write_lane(results.alpha, results.kind, row * d, P, r)
+                        if results.target != 0:
+                            for i in range(d):
+                                one[i] = P[i, r]
+                            calls.finish_loss(results, row, one, sums[LOWER, r], top)
+                        worst = calls.finish_bounds(
+                            results, row, sums[LOWER, r], sums[UPPER, r], top, step, worst
+                        )
+                        continue
                     else:
-                        for i in range(d):
-                            u[i] = X[i, r]
-                            h[i] = H[i, r]
-                        brow = b[row - first]
-                        energy, low, high = bracket(brow, u, h, diagonal, highest)
-                        if high - low <= LOOSE:
-                            top = peak[row - first]
-                            gap = calls.finish(
-                                results, row, brow, u, energy, low, high, top, step
-                            )
-                            worst = calls.widest(worst, gap)
-                            continue
                         steps[row] = -step
                     todo[left] = row
                     left += 1
@@ -216,7 +233,18 @@ def _rounds(results, K, b, peak, inside, steps, todo, left, first, worst):
     return left, worst
 
 
-@jit
+@inner
+def _scale(B, X, lanes, sums, U, P):
+    """Rescale weights to U, and compute the distributions P, as `calls.to_distribution`."""
+    for r in range(lanes):
+        sums[SCALED, r] = 1.0 / sums[ENERGY, r]
+    for i in range(B.shape[0]):
+        for r in range(lanes):
+            U[i, r] = X[i, r] * sums[SCALE, r]
+            P[i, r] = U[i, r] * B[i, r] * sums[SCALED, r]
+
+
+@inner
 def violations(B, X, H, lanes, negative):
     """Find the most negative weight or cover of each lane; 0 where a row is solved."""
     for r in range(lanes):
@@ -227,7 +255,7 @@ def violations(B, X, H, lanes, negative):
             negative[r] = min(negative[r], right)
 
 
-@jit
+@inner
 def _sort_by_size(inside, steps, todo, left, sizes, order, bounds):
     """List rows by the size of their supports; those of size s lie at bounds[s]:bounds[s + 1]."""
     last = bounds.shape[0] - 1
@@ -249,12 +277,12 @@ def _sort_by_size(inside, steps, todo, left, sizes, order, bounds):
     bounds[0] = 0
 
 
-@jit
+@inner
 def _full_vectors(rows):
     return (rows + 7) // 8 * 8
 
 
-@jit
+@inner
 def eliminate(A, x, size, lanes, singular):
     """Solve A x = x by LDLᵀ. A[p, q] for p ≥ q goes in; factors overwrite it, with Lᵀ above."""
     for r in range(lanes):
@@ -262,14 +290,16 @@ def eliminate(A, x, size, lanes, singular):
     for k in range(size):
         for r in range(lanes):
             singular[r] = max(singular[r], 1.0 if A[k, k, r] <= SINGULAR else 0.0)
+        for r in range(lanes):
             A[k, k, r] = 1.0 / max(A[k, k, r], SINGULAR)
         for p in range(k + 1, size):
             for r in range(lanes):
                 A[k, p, r] = A[p, k, r] * A[k, k, r]
-                x[p, r] -= A[k, p, r] * x[k, r]
             for q in range(k + 1, p + 1):
                 for r in range(lanes):
                     A[p, q, r] -= A[k, p, r] * A[q, k, r]
+            for r in range(lanes):
+                x[p, r] -= A[k, p, r] * x[k, r]
     for k in range(size):
         for r in range(lanes):
             x[k, r] *= A[k, k, r]
@@ -279,7 +309,7 @@ def eliminate(A, x, size, lanes, singular):
                 x[k, r] -= A[k, p, r] * x[p, r]
 
 
-@jit
+@inner
 def products(K, x, lanes, h):
     """Compute h = K x."""
     d = x.shape[0]

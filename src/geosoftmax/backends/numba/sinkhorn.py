@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from geosoftmax.backends.numba.runtime import jit, spread
+from geosoftmax.backends.numba.runtime import inner, jit, spread
 from geosoftmax.backends.numba.tables import DenseTables
 from geosoftmax.backends.sinkhorn import NEWTON_BELOW, STALLED, SUBNORMAL, SinkhornRows
 
@@ -29,7 +29,7 @@ def sinkhorn(tables: DenseTables, alpha: Tensor, tol: float, max_iter: int) -> S
     return SinkhornRows(found, torch.from_numpy(residual), torch.from_numpy(iterations))
 
 
-@functools.partial(jit, reassociate=True)
+@functools.partial(inner, reassociate=True)
 def _times(K, x, out, size):
     for p in range(size):
         total = 0.0
@@ -38,7 +38,7 @@ def _times(K, x, out, size):
         out[p] = total
 
 
-@jit
+@inner
 def _newton(K, v, h, error, size, z, direction, product):
     """Solve ``(I + P) z = error`` with ``P = diag(1/h) K diag(v)``; see `shifted_solve`."""
     rho = 1.0 / 3.0

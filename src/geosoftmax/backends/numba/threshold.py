@@ -8,7 +8,7 @@ from torch import Tensor
 from geosoftmax.backends.numba import calls
 from geosoftmax.backends.numba.calls import Rows
 from geosoftmax.backends.numba.certificate import bracket
-from geosoftmax.backends.numba.runtime import jit
+from geosoftmax.backends.numba.runtime import inner, jit
 from geosoftmax.backends.numba.tables import ZeroOneTables
 
 
@@ -54,29 +54,24 @@ def _kernel(
     b = np.empty(d)
     x = np.empty(d)
     h = np.empty(d)
-    bits = np.empty(d, dtype=np.int64)
     unit = np.empty(0)
     worst = 0.0
     for row in range(first, last):
-        peak = calls.obstacle(scores, kind, given, row, b, bits, bits.view(np.float64))
-        if peak != peak:
-            calls.reject(results, row, b)
-            worst = np.nan
-            continue
+        peak = calls.obstacle(scores, kind, given, row, b)
         steps = _row(b, k, one_minus_k, x, h)
         energy, low, high = bracket(b, x, h, unit, 1.0)
-        gap = calls.finish(results, row, b, x, energy, low, high, peak, steps)
-        worst = calls.widest(worst, gap)
+        calls.to_distribution(b, x, energy)
+        worst = calls.finish(results, row, b, x, low, high, peak, steps, worst)
     return worst, counted, bad
 
 
-@jit
+@inner
 def _row(b, k, one_minus_k, u, h):
     """Solve one row; return the rounds. Each drops what lies below the threshold of the rest."""
     d = b.shape[0]
     tau = -1.0
     kept = d + 1
-    steps = 0
+    steps = np.int64(0)
     while True:
         total = 0.0
         count = 0
