@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from geosoftmax import DenseCost, GridCost, LineCost, TreeCost, ZeroOneCost
-from geosoftmax.backends.numba import adapters as cpu
 from geosoftmax.backends import reference, whole_solve
+from geosoftmax.backends.numba import adapters as cpu
 from geosoftmax.backends.sinkhorn import HELD_BY_SINGLE
 from tests.conftest import assert_close
 from tests.contracts.kernel import (

@@ -5,8 +5,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from geosoftmax.backends.numba import adapters as cpu
 from geosoftmax.backends import reference, twin
+from geosoftmax.backends.numba import adapters as cpu
 from tests.conftest import TOLERANCES, assert_close
 from tests.generators import randn
 

@@ -3,7 +3,8 @@
 A method is a compiled kernel ``kernel(*call, *tables, first, last) -> worst gap, counted, bad`` for
 the rows ``first … last - 1``. Its first arguments describe the call, in the order of `CALL`: where
 the scores lie and where each result goes. An address of 0, or an empty array, is a result that
-nobody wants. The kernel passes them to `begin`, and each row to `obstacle`, and after its solve to `finish`.
+nobody wants. The kernel passes them to `begin`; it reads each row with `obstacle`, and ends it with
+`finish`.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def loss(
     reduction: str,
     want_slope: bool,
 ) -> tuple[Tensor, Tensor, float, int]:
-    """Return losses, or their sum or mean; slopes; the widest bracket; targets that are no class."""
+    """Return losses (or sum, or mean), slopes, the widest bracket, and how many targets are bad."""
     f, y = _readable(scores), _readable(target)
     rows = f.shape[0]
     if y.dtype != torch.int64 or y.shape[0] != rows:

@@ -122,7 +122,7 @@ def _shortfall(b, h, diagonal, i):
 
 @inner
 def _added(energy, vh, v_sum, largest):
-    """Return a bound of log(wᵀKw / uᵀKu) for w = u + v: log(1 + x) ≤ x is sharp where it is small."""
+    """Return x for which wᵀKw ≤ (1 + x) uᵀKu with w = u + v; the bracket uses log(1 + x) ≤ x."""
     return (vh + vh + largest * v_sum * v_sum) / energy
 
 

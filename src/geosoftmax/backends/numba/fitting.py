@@ -127,7 +127,7 @@ def _add_inverses(K, b, inside, weight, order, total):
 
 @functools.partial(jit, fastmath={"contract", "reassoc"})
 def two_loop_first(steps, changes, inverse, newest, count, q, factors):
-    """First loop of the two-loop recursion of L-BFGS: q is changed in place, from the newest pair to the oldest."""
+    """First loop of the recursion of L-BFGS: changes q, from the newest pair to the oldest."""
     room = steps.shape[0]
     for k in range(count):
         at = (newest - k) % room
@@ -141,7 +141,7 @@ def two_loop_first(steps, changes, inverse, newest, count, q, factors):
 
 @functools.partial(jit, fastmath={"contract", "reassoc"})
 def two_loop_second(steps, changes, inverse, newest, count, r, factors):
-    """Second loop of the recursion: r is changed in place, from the oldest pair to the newest."""
+    """Second loop of the recursion: changes r, from the oldest pair to the newest."""
     room = steps.shape[0]
     for k in range(count - 1, -1, -1):
         at = (newest - k) % room
