@@ -290,7 +290,7 @@ def finish_bounds(results, row, lower, upper, peak, steps, worst):
     return gap if worst == worst and not gap <= worst else worst
 
 
-@inner
+@functools.partial(inner, inline=True)
 def finish_loss(results, row, alpha, lower, peak):
     """Write loss and slope; `alpha` is overwritten."""
     d = alpha.shape[0]

@@ -34,28 +34,30 @@ class Workspace:
         self.loss, self.lower, self.upper = (np.empty(rows) for _ in range(3))
         self.iterations = np.empty(rows, dtype=np.int64)
         self.inside: np.ndarray | None = None
+        self._tables = DenseTables(kernels)
+        self._alpha, self._target = self.alpha.ctypes.data, self.target.ctypes.data
 
     def evaluate(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
         """Return ``Σ w_i ℓ(y_i, f_i)`` and its gradient in the scores."""
         scores = self.scores = np.ascontiguousarray(scores, dtype=np.float64)
         slope = np.empty(scores.shape)
-        kernel, tables = active_set.method(DenseTables(self.kernels), len(scores), self.inside)
+        kernel, tables = active_set.method(self._tables, len(scores), self.inside)
         spread(
             kernel, len(scores), scores.size * (32 + scores.shape[1]) // 128, scores.ctypes.data,
-            DOUBLE, 0, self.alpha.ctypes.data, 0, slope.ctypes.data, self.target.ctypes.data,
-            NO_CLASS, 0, self.weight, self.loss, self.lower, self.upper, self.iterations, *tables,
+            DOUBLE, 0, self._alpha, 0, slope.ctypes.data, self._target, NO_CLASS, 0, self.weight,
+            self.loss, self.lower, self.upper, self.iterations, *tables,
         )  # fmt: skip
-        self.inside = self.alpha > 0
+        if self.inside is None:  # later calls update it
+            self.inside = self.alpha > 0
         return float(self.loss.sum()), slope
 
     def curvature(self) -> np.ndarray:
         """Return ``Σ w_i ∇²ℓ(y_i, f_i)``, of shape (d, d), where `evaluate` was called last."""
-        peak = self.scores.max(1)
-        b = np.exp((self.scores - peak[:, None]) / 2)
-        inverse_energy = np.exp(peak - self.lower)
-        return curvature(
-            self.kernels[0], self.weight, b, self.alpha, self.alpha > 0, inverse_energy
-        )
+        part, weight = _sample(self.weight, self.kernels.shape[-1])
+        scores, alpha = self.scores[part], self.alpha[part]
+        peak = scores.max(1)
+        b, inverse_energy = np.exp((scores - peak[:, None]) / 2), np.exp(peak - self.lower[part])
+        return _curvature(self.kernels[0], weight, b, alpha, alpha > 0, inverse_energy)
 
 
 def curvature(
@@ -67,20 +69,33 @@ def curvature(
     inverse_energy: np.ndarray,
 ) -> np.ndarray:
     """Return ``Σ w_i (½ (D_b K_SS⁻¹ D_b / Z + D_α) - ααᵀ)``; of many rows, from a part of them."""
-    d = b.shape[1]
-    rows = min(MOST_CURVES, max(4 * d, CURVE_WORK // d**3))  # many more than there are directions
-    part = slice(None, None, -(-len(b) // rows))
+    part, weight = _sample(weight, b.shape[1])
+    return _curvature(K, weight, b[part], alpha[part], inside[part], inverse_energy[part])
+
+
+def _sample(weight: np.ndarray, d: int) -> tuple[slice, np.ndarray]:
+    """Return which rows stand for all, many more than there are directions, and their weights."""
+    rows = min(MOST_CURVES, max(4 * d, CURVE_WORK // d**3))
+    part = slice(None, None, -(-len(weight) // rows))
     share = weight[part].sum() / weight.sum()
-    if not share > 0:
-        part, share = slice(None), 1.0
-    b, alpha, inside = b[part], alpha[part], inside[part]
-    weight = weight[part] / share
+    return (part, weight[part] / share) if share > 0 else (slice(None), weight)
+
+
+def _curvature(
+    K: np.ndarray,
+    weight: np.ndarray,
+    b: np.ndarray,
+    alpha: np.ndarray,
+    inside: np.ndarray,
+    inverse_energy: np.ndarray,
+) -> np.ndarray:
+    d = b.shape[1]
     weighted = alpha * weight[:, None]
     total = -(alpha.T @ weighted)
     total[np.diag_indices(d)] += 0.5 * weighted.sum(0)
     # Rows with equal supports come one after the other: one inverse serves them all.
     order = np.argsort(inside @ np.sqrt(np.arange(2.0, d + 2.0)))
-    _add_inverses(K, b, inside, weight * inverse_energy[part], order, total)
+    _add_inverses(K, b, inside, weight * inverse_energy, order, total)
     return total
 
 
@@ -96,7 +111,7 @@ def _add_inverses(K, b, inside, weight, order, total):
     start = 0
     while start < order.shape[0]:
         support = inside[order[start]]
-        size = 0
+        size = np.int64(0)
         for i in range(d):
             if support[i]:
                 index[size] = i

@@ -7,6 +7,7 @@ they are read and written: all arithmetic is in float64.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -84,7 +85,7 @@ def write(address, kind, start, x):
             store_double(address, start + i, x[i])
 
 
-@inner
+@functools.partial(inner, inline=True)
 def write_lane(address, kind, start, X, r):
     """Store a column of X at the entries from `start` on."""
     if kind == SINGLE:

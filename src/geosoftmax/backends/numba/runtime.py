@@ -126,7 +126,7 @@ class CompileNotice(event.Listener):
 
 def _is_ours(compilation: event.Event) -> bool:
     function = getattr((compilation.data or {}).get("dispatcher"), "py_func", None)
-    return getattr(function, "__module__", "").startswith(__package__)
+    return getattr(function, "__module__", "").startswith("geosoftmax.backends.numba")
 
 
 NOTICES = CompileNotice()

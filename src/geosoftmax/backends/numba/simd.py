@@ -174,11 +174,13 @@ def _rounds(results, K, b, peak, inside, steps, todo, first):
                 A = room[: size * size * lanes].reshape(size, size, lanes)
                 for r in range(lanes):
                     row = order[start + min(r, rows - 1)]
+                    n = row - first
                     p = 0
                     for i in range(d):
-                        B[i, r] = b[row - first, i]
+                        value = b[n, i]
+                        B[i, r] = value
                         index[p, r] = i  # overwritten unless inside: no branch to mispredict
-                        x[p, r] = b[row - first, i]
+                        x[p, r] = value
                         p += inside[row, i]
                 for p in range(size):
                     for q in range(p + 1):
