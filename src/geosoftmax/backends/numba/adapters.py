@@ -23,7 +23,7 @@ from geosoftmax.costs.grid import is_absolute_line
 LONGEST_SIDE = 96
 #: Outputs beyond which exact solves on the support are left to LAPACK through torch.
 LARGEST_EXCHANGE = 9216
-#: The same for costs of which the whole matrix is needed.
+#: The same for costs of which the full matrix is needed.
 LARGEST_MATRIX = 2048
 #: Outputs beyond which Sinkhorn potentials of many rows are products of matrices, by torch.
 LARGEST_SINKHORN = 128
@@ -154,22 +154,5 @@ def _fused_active_set(cost: Cost, scores: Tensor, tol: float, max_iter: int) -> 
     return kernels.active_set.solve(dense(cost), scores, dims=len(cost.shape))
 
 
-def _fused_hull(cost: Cost, scores: Tensor, tol: float, max_iter: int) -> Any:
-    return kernels.hull.solve(line(cost), scores)
-
-
-def _fused_policy(cost: Cost, scores: Tensor, tol: float, max_iter: int) -> Any:
-    return kernels.policy.solve(tree(cost), scores)
-
-
-def _fused_threshold(cost: Cost, scores: Tensor, tol: float, max_iter: int) -> Any:
-    return kernels.threshold.solve(zero_one(cost), scores)
-
-
-#: Methods of which a whole solve is one kernel.
-FUSED = {
-    "active_set": _fused_active_set,
-    "hull": _fused_hull,
-    "policy": _fused_policy,
-    "threshold": _fused_threshold,
-}
+#: Methods of which a solve is one kernel. The others have one too, for plans to use.
+FUSED = {"active_set": _fused_active_set}

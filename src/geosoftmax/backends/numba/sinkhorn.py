@@ -65,7 +65,7 @@ def _solve(alpha, kernels, tol, max_iter, out, residual, iterations, first, last
     a, v, best, h, error = np.empty(d), np.empty(d), np.empty(d), np.empty(d), np.empty(d)
     z, direction, product = np.empty(d), np.empty(d), np.empty(2 * d)
     for row in range(first, last):
-        whole = kernels[row if kernels.shape[0] > 1 else 0]
+        full = kernels[row if kernels.shape[0] > 1 else 0]
         size = 0
         for i in range(d):
             out[row, i] = 0.0
@@ -75,7 +75,7 @@ def _solve(alpha, kernels, tol, max_iter, out, residual, iterations, first, last
                 size += 1
         for p in range(size):
             for q in range(size):
-                K[p, q] = whole[index[p], index[q]]
+                K[p, q] = full[index[p], index[q]]
         _times(K, a, h, size)
         for p in range(size):
             v[p] = a[p] / math.sqrt(h[p])
