@@ -14,8 +14,8 @@ from benchmarks import report
 from benchmarks.harness import Bench, Rates
 
 QUESTIONS = (
-    "small_dense", "line", "grid", "tree_zero_one", "sinkhorn", "estimators", "imports", "gpu",
-    "continuous", "superres", "play",
+    "small_dense", "line", "grid", "heatmaps", "tree_zero_one", "sinkhorn", "estimators",
+    "imports", "gpu", "continuous", "superres", "play",
 )  # fmt: skip
 
 
