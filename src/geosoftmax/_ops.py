@@ -62,6 +62,8 @@ def _solve(
     waits = is_readable(scores) or (whole is None and method not in solvers.NEVER_WAIT)
     if whole is not None:
         answer = whole(cost, scores, tol, max_iter)
+        if method == "splitting" and scores.device.type == "cpu":
+            _finish(answer, scores, cost, tol, max_iter)
     else:
         options = solvers.Options(tol=tol, max_iter=max_iter, dtype=scores.dtype, init=init)
         answer = _solve_in_steps(scores, cost, method, options, checked=waits)
@@ -100,6 +102,22 @@ def _solve_in_steps(
         upper.reshape(batch),
         rows.iterations.to(torch.int64).reshape(batch),
     )
+
+
+def _finish(
+    answer: tuple[Tensor, ...], scores: Tensor, cost: Cost, tol: float, max_iter: int
+) -> None:
+    """Solve in steps the rows whose support was too large for one kernel."""
+    lower, upper = (bound.reshape(-1) for bound in answer[2:4])
+    late = (upper - lower > tol).nonzero()[:, 0]
+    if late.numel() == 0:
+        return
+    flat = [x.reshape(-1, *cost.shape) for x in (scores, *answer[:2])]
+    flat += [x.reshape(-1) for x in answer[2:]]
+    options = solvers.Options(tol=tol, max_iter=max_iter, dtype=scores.dtype)
+    better = _solve_in_steps(flat[0][late], cost, "splitting", options, checked=True)
+    for old, new in zip(flat[1:], better, strict=True):
+        old[late] = new
 
 
 def _usable_start(init: Tensor, b: Tensor) -> Tensor:

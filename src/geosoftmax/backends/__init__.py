@@ -110,7 +110,7 @@ def whole_solve(
     if device.type == "cpu" and numba_installed():
         from geosoftmax.backends import numba as cpu
 
-        return cpu.WHOLE.get(method)
+        return cpu.whole(method, cost, tol)
     if device.type == "cuda" and triton_installed():
         from geosoftmax.backends import triton as gpu
 

@@ -7,17 +7,24 @@ never share state: results do not depend on the batch or on the number of thread
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from geosoftmax.backends.numba import planes
 from geosoftmax.backends.numba.active_set import active_set, active_set_whole
 from geosoftmax.backends.numba.exchange import exchange
 from geosoftmax.backends.numba.scans import matvec, prune, threshold
 from geosoftmax.backends.numba.signals import distribution, obstacle, peaks
 from geosoftmax.backends.numba.sinkhorn import sinkhorn
+from geosoftmax.backends.reference import SINGLE_PRECISION_GAP
 from geosoftmax.costs import DenseCost, GridCost, LineCost, TreeCost, ZeroOneCost
 from geosoftmax.costs.base import Cost
 from geosoftmax.costs.grid import is_absolute_line
 
 __all__ = [
-    "WHOLE",
     "active_set",
     "distribution",
     "exchange",
@@ -28,10 +35,9 @@ __all__ = [
     "sinkhorn",
     "supports",
     "threshold",
+    "whole",
 ]
 
-#: Methods of which a whole solve is one kernel.
-WHOLE = {"active_set": active_set_whole}
 #: Grids with a side longer than this are left to torch.
 LONGEST_SIDE = 96
 #: Outputs beyond which exact solves on the support are left to LAPACK through torch.
@@ -55,3 +61,23 @@ def supports(operation: str, cost: Cost) -> bool:
     if operation == "sinkhorn":
         return cost.size <= LARGEST_SINKHORN
     return operation in {"threshold", "active_set", "peaks", "obstacle", "distribution"}
+
+
+def whole(method: str, cost: Cost, tol: float) -> Callable[..., Any] | None:
+    """Return the kernel of a whole solve, if there is one."""
+    if method == "active_set":
+        return active_set_whole
+    if method != "splitting" or tol >= SINGLE_PRECISION_GAP or not isinstance(cost, GridCost):
+        return None
+    return planes_whole if max(cost.shape) <= LONGEST_SIDE else None
+
+
+def planes_whole(cost: Cost, scores: Tensor, tol: float, max_iter: int) -> tuple[Tensor, ...]:
+    """From scores on a grid to the distribution, ``u``, its bracket and the rounds."""
+    assert isinstance(cost, GridCost)
+    lines = cost.axes
+    tables = cost._once("planes", lambda: planes.make_tables([x._kernel() for x in lines]))
+    rows = scores.detach().contiguous().reshape(-1, cost.size).numpy()
+    alpha, u, *rest = map(torch.from_numpy, planes.solve(tables, rows, tol, max_iter))
+    batch = scores.shape[: scores.dim() - len(cost.shape)]
+    return alpha.reshape(scores.shape), u.reshape(scores.shape), *(x.reshape(batch) for x in rest)
