@@ -100,20 +100,20 @@ def _solve(
     vectors = np.zeros((5, width))
     index = np.empty(capacity, dtype=np.int64)
     inside = np.zeros(d, dtype=np.bool_)
-    fields = np.empty((4, K0.shape[0], K1.shape[0], K2.shape[0]))
-    b = np.empty(d)
+    fields = np.empty((5, d))
+    b, found = fields[0], fields[1]
     bits = np.empty(d, dtype=np.int64)
-    found = fields[0].reshape(d)
     for row in range(first, last):
         peak = _obstacle(scores[row], b, bits)
         if peak != peak:
-            alpha[row] = np.nan
-            u[row] = np.nan
+            for i in range(d):
+                alpha[row, i] = np.nan
+                u[row, i] = np.nan
             lower[row] = np.nan
             upper[row] = np.nan
             continue
         low, up, rounds[row] = _active_set(
-            b, K0, K1, K2, bands, places, tol, max_iter, slack, R, vectors, index, inside, fields
+            fields, K0, K1, K2, bands, places, tol, max_iter, slack, R, vectors, index, inside
         )
         # Adding the maximum back rounds once more.
         lower[row] = np.nextafter(low + peak, -np.inf)
@@ -145,16 +145,11 @@ def _obstacle(f, b, bits):
 
 
 @jit
-def _active_set(
-    b, K0, K1, K2, bands, places, tol, max_iter, slack, R, vectors, index, inside, fields
-):
-    """Leave u in the first field; return its bracket and the rounds."""
+def _active_set(fields, K0, K1, K2, bands, places, tol, max_iter, slack, R, vectors, index, inside):
+    """Leave u for b, the first field, in the second; return its bracket and the rounds."""
     inverse, y, x, r, old = vectors[0], vectors[1], vectors[2], vectors[3], vectors[4]
-    field, violation, middle, product = fields[0], fields[1], fields[2], fields[3]
+    b, u, v, middle, h = fields[0], fields[1], fields[2], fields[3], fields[4]
     d = b.shape[0]
-    u = field.reshape(d)
-    v = violation.reshape(d)
-    h = product.reshape(d)
     for i in range(d):
         inside[i] = False
         u[i] = 0.0
@@ -168,9 +163,7 @@ def _active_set(
         step += 1
         before = size
         if not singly:
-            size = _add_peaks(
-                b, violation, K0, K1, K2, places, R, inverse, y, r, index, inside, size
-            )
+            size = _add_peaks(b, v, K0, K1, K2, places, R, inverse, y, r, index, inside, size)
         if size == before:  # no peak is independent of the support: any other output
             size = _add_worst(b, v, K0, K1, K2, places, R, inverse, y, r, index, inside, size)
         if size == before:
@@ -189,7 +182,7 @@ def _active_set(
             u[i] = 0.0
         for p in range(size):
             u[index[p]] = x[p]
-        multiply(K0, K1, K2, bands, places, index, x, size, middle, product)
+        multiply(K0, K1, K2, bands, places, index, x, size, middle, h)
         low, up = bracket(b, u, h, slack)
         for i in range(d):
             v[i] = b[i] - h[i]
@@ -222,26 +215,25 @@ def _add(i, b, K0, K1, K2, places, R, inverse, y, r, index, inside, size):
 
 
 @jit
-def _add_peaks(b, violation, K0, K1, K2, places, R, inverse, y, r, index, inside, size):
+def _add_peaks(b, v, K0, K1, K2, places, R, inverse, y, r, index, inside, size):
     """Add the outputs that violate most among their neighbours, diagonal ones included."""
-    n0, n1, n2 = violation.shape
+    n0, n1, n2 = K0.shape[0], K1.shape[0], K2.shape[0]
+    d = b.shape[0]
     highest = 0.0
-    for value in violation.flat:
-        highest = max(highest, value)
-    for a in range(n0):
-        for i in range(n1):
-            for j in range(n2):
-                here = violation[a, i, j]
-                p = (a * n1 + i) * n2 + j
-                if here <= max(CANDIDATE * highest, ROUNDING * b[p]) or inside[p]:
-                    continue
-                top = True
-                for e in range(max(0, a - 1), min(n0, a + 2)):
-                    for f in range(max(0, i - 1), min(n1, i + 2)):
-                        for g in range(max(0, j - 1), min(n2, j + 2)):
-                            top = top and violation[e, f, g] <= here
-                if top:
-                    size = _add(p, b, K0, K1, K2, places, R, inverse, y, r, index, inside, size)
+    for i in range(d):
+        highest = max(highest, v[i])
+    for i in range(d):
+        here = v[i]
+        if here <= CANDIDATE * highest or here <= ROUNDING * b[i] or inside[i]:
+            continue
+        a0, a1, a2 = places[0, i], places[1, i], places[2, i]
+        top = True
+        for e in range(-1 if a0 > 0 else 0, 2 if a0 + 1 < n0 else 1):
+            for f in range(-1 if a1 > 0 else 0, 2 if a1 + 1 < n1 else 1):
+                for g in range(-1 if a2 > 0 else 0, 2 if a2 + 1 < n2 else 1):
+                    top = top and v[i + (e * n1 + f) * n2 + g] <= here
+        if top:
+            size = _add(i, b, K0, K1, K2, places, R, inverse, y, r, index, inside, size)
     return size
 
 
@@ -296,41 +288,48 @@ def _drop(R, inverse, y, x, r, old, index, inside, size, u, singly):
 
 @jit
 def multiply(K0, K1, K2, bands, places, index, x, size, middle, out):
-    """Compute out = K u, for u = x on the support: along the last axis by points, then by lines."""
-    n0, n1, n2 = out.shape
-    middle[:] = 0.0
+    """Compute out = K u, for u = x on the support: by points along the last axis, then by lines."""
+    n0, n1, n2 = K0.shape[0], K1.shape[0], K2.shape[0]
+    plane = n1 * n2
+    for i in range(n0 * plane):
+        middle[i] = 0.0
     for p in range(size):
         i = index[p]
-        line = middle[places[0, i], places[1, i]]
+        line = middle[i - places[2, i] :]
         k2 = K2[places[2, i]]
         weight = x[p]
         for j in range(n2):
             line[j] += weight * k2[j]
     for a in range(n0):
-        _mix(K1, bands[1], middle[a], out[a])
+        _mix(K1, bands[1], middle[a * plane :], out[a * plane :], n2)
     if n0 > 1:
-        middle[:] = out
-        _mix(K0, bands[0], middle.reshape(n0, n1 * n2), out.reshape(n0, n1 * n2))
+        for i in range(n0 * plane):
+            middle[i] = out[i]
+        _mix(K0, bands[0], middle, out, plane)
 
 
 @jit
-def _mix(K, band, lines, out):
+def _mix(K, band, lines, out, width):
     """Compute out = K lines, four lines at once: fewer loads and stores."""
-    n, width = lines.shape
+    n = K.shape[0]
     for i in range(n):
-        row = out[i]
-        row[:] = 0.0
+        row = out[i * width :]
+        for j in range(width):
+            row[j] = 0.0
         k = max(0, i - band)
         end = min(n, i + band + 1)
         while k + 3 < end:
             q0, q1, q2, q3 = K[i, k], K[i, k + 1], K[i, k + 2], K[i, k + 3]
-            m0, m1, m2, m3 = lines[k], lines[k + 1], lines[k + 2], lines[k + 3]
+            m0 = lines[k * width :]
+            m1 = m0[width:]
+            m2 = m1[width:]
+            m3 = m2[width:]
             for j in range(width):
                 row[j] += (q0 * m0[j] + q1 * m1[j]) + (q2 * m2[j] + q3 * m3[j])
             k += 4
         while k < end:
             q0 = K[i, k]
-            m0 = lines[k]
+            m0 = lines[k * width :]
             for j in range(width):
                 row[j] += q0 * m0[j]
             k += 1
