@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from geosoftmax.backends.numba.lanes import exponentials
 from geosoftmax.backends.numba.runtime import bracket, jit, spread
 from geosoftmax.backends.numba.updates import (
     PASS,
@@ -28,6 +27,7 @@ from geosoftmax.backends.numba.updates import (
     clear_tail,
     dot,
     eliminate,
+    grown,
     remove,
     substitute,
 )
@@ -37,6 +37,8 @@ from geosoftmax.backends.reference import rounding_allowance
 NEGLIGIBLE = 2e-18
 #: Largest support.
 LARGEST = 1024
+#: Room for a support at first, before that of its first candidates.
+FIRST = 128
 #: A distribution that moved less than this in a round, in total variation, has settled.
 SETTLED = 5e-5
 #: Candidates are violated by at least this fraction of the worst violation.
@@ -76,119 +78,81 @@ def solve(
     Bounds are NaN where a row has no solution: NaN or +inf scores, or none that is finite.
     """
     rows, d = scores.shape
-    alpha, u = np.empty_like(scores), np.empty_like(scores)
-    lower, upper, rounds = np.empty(rows), np.empty(rows), np.zeros(rows, dtype=np.int64)
+    peak = scores.max(axis=1, keepdims=True).astype(np.float64)
+    peak[~np.isfinite(peak)] = np.nan
+    b = np.exp((scores - peak) * 0.5)
+    u, lower, upper = np.empty((rows, d)), np.empty(rows), np.empty(rows)
+    rounds = np.zeros(rows, dtype=np.int64)
     slack = rounding_allowance(d, torch.float64)
     spread(
-        _solve, rows, 100 * scores.size, scores, *tables, tol, max_iter, slack,
-        alpha, u, lower, upper, rounds,
-    )  # fmt: skip
-    return alpha, u, lower, upper, rounds
+        _solve, rows, 100 * scores.size, b, *tables, tol, max_iter, slack, u, lower, upper, rounds
+    )
+    # Adding the maximum back rounds once more.
+    lower = np.nextafter(lower + peak[:, 0], -np.inf)
+    upper = np.nextafter(upper + peak[:, 0], np.inf)
+    b *= u
+    b /= b.sum(axis=1, keepdims=True)
+    return b.astype(scores.dtype), u.astype(scores.dtype), lower, upper, rounds
 
 
 @jit
 def _solve(
-    scores, K0, K1, K2, bands, places, tol, max_iter, slack, alpha, u, lower, upper, rounds,
+    obstacles, K0, K1, K2, bands, places, tol, max_iter, slack, found, lower, upper, rounds,
     first, last,
 ):  # fmt: skip
-    d = scores.shape[1]
-    capacity = min(d, LARGEST)
-    width = capacity + PASS
-    if width % 64 == 0:
-        width += 8  # rows that start at equal places of the cache would evict each other
-    R = np.zeros((capacity, width))
-    vectors = np.zeros((5, width))
-    index = np.empty(capacity, dtype=np.int64)
-    inside = np.zeros(d, dtype=np.bool_)
-    fields = np.empty((5, d))
-    b, found = fields[0], fields[1]
-    bits = np.empty(d, dtype=np.int64)
-    for row in range(first, last):
-        peak = _obstacle(scores[row], b, bits)
-        if peak != peak:
-            for i in range(d):
-                alpha[row, i] = np.nan
-                u[row, i] = np.nan
-            lower[row] = np.nan
-            upper[row] = np.nan
-            continue
-        low, up, rounds[row] = _active_set(
-            fields, K0, K1, K2, bands, places, tol, max_iter, slack, R, vectors, index, inside
-        )
-        # Adding the maximum back rounds once more.
-        lower[row] = np.nextafter(low + peak, -np.inf)
-        upper[row] = np.nextafter(up + peak, np.inf)
-        total = 0.0
-        for i in range(d):
-            total += b[i] * found[i]
-        inverse = 1.0 / total
-        for i in range(d):
-            alpha[row, i] = b[i] * found[i] * inverse
-            u[row, i] = found[i]
-
-
-@jit
-def _obstacle(f, b, bits):
-    """``b = exp((f - peak) / 2)``; returns the peak, NaN where the row cannot be solved."""
-    peak = -np.inf
-    for i in range(f.shape[0]):
-        peak = max(peak, np.float64(f[i]))
-    fine = True
-    for i in range(f.shape[0]):
-        below = (f[i] - peak) * 0.5
-        fine = fine and below <= 0.0  # NaN and all infinities fail
-        b[i] = below
-    if not fine:
-        return np.nan
-    exponentials(b, bits, bits.view(np.float64))
-    return peak
-
-
-@jit
-def _active_set(fields, K0, K1, K2, bands, places, tol, max_iter, slack, R, vectors, index, inside):
-    """Leave u for b, the first field, in the second; return its bracket and the rounds."""
+    d = obstacles.shape[1]
+    largest = min(d, LARGEST)
+    R = np.zeros((0, 0))
+    vectors = np.zeros((5, largest + PASS))
     inverse, y, x, r, old = vectors[0], vectors[1], vectors[2], vectors[3], vectors[4]
-    b, u, v, middle, h = fields[0], fields[1], fields[2], fields[3], fields[4]
-    d = b.shape[0]
-    for i in range(d):
-        inside[i] = False
-        u[i] = 0.0
-        v[i] = b[i]
-    size = 0
-    best = 0.0
-    singly = False
-    low, up = -np.inf, np.inf
-    step = 0
-    while step < max_iter:
-        step += 1
-        before = size
-        if not singly:
-            size = _add_peaks(b, v, K0, K1, K2, places, R, inverse, y, r, index, inside, size)
-        if size == before:  # no peak is independent of the support: any other output
-            size = _add_worst(b, v, K0, K1, K2, places, R, inverse, y, r, index, inside, size)
-        if size == before:
-            break
-        size = _drop(R, inverse, y, x, r, old, index, inside, size, u, singly)
-        clear_tail(y, size)
-        energy = dot(y, y, size)
-        singly = energy <= best * (1.0 + GROWTH)
-        best = max(best, energy)
-        moved = 0.0
-        for p in range(size):
-            moved += b[index[p]] * abs(x[p] - u[index[p]])
-            u[index[p]] = 0.0
+    index = np.empty(largest, dtype=np.int64)
+    chosen = np.empty(d, dtype=np.int64)
+    inside = np.zeros(d, dtype=np.bool_)
+    fields = np.empty((3, d))
+    v, middle, h = fields[0], fields[1], fields[2]
+    for row in range(first, last):
+        b = obstacles[row]
+        u = found[row]
+        lower[row] = np.nan if b[0] != b[0] else -np.inf
+        upper[row] = np.nan if b[0] != b[0] else np.inf
         for i in range(d):
-            moved += b[i] * u[i]
+            inside[i] = False
             u[i] = 0.0
-        for p in range(size):
-            u[index[p]] = x[p]
-        multiply(K0, K1, K2, bands, places, index, x, size, middle, h)
-        low, up = bracket(b, u, h, slack)
-        for i in range(d):
-            v[i] = b[i] - h[i]
-        if up - low <= tol and moved <= 2.0 * SETTLED * energy:
-            break
-    return low, up, step
+            v[i] = b[i]
+        size = 0
+        best = 0.0
+        singly = False
+        while rounds[row] < max_iter:
+            rounds[row] += 1
+            before = size
+            count = 0 if singly else _peaks(b, v, K0, K1, K2, places, inside, chosen)
+            if size + count >= R.shape[0] < largest:
+                R = grown(R, size, min(largest, 2 * (size + count) + FIRST))
+            turn = 0
+            while turn < count or size == before:
+                if turn == count:  # no peak is independent of the support: the worst that is
+                    i = _worst(b, v, inside)
+                    if i < 0:
+                        break
+                    v[i] = 0.0
+                else:
+                    i = chosen[turn]
+                    turn += 1
+                size = _add(i, b, K0, K1, K2, places, R, inverse, y, r, index, inside, size)
+            if size == before:
+                break
+            size = _drop(R, inverse, y, x, r, old, index, inside, size, u, singly)
+            clear_tail(y, size)
+            energy = dot(y, y, size)
+            singly = energy <= best * (1.0 + GROWTH)
+            best = max(best, energy)
+            moved = _replace(b, u, index, x, size)
+            multiply(K0, K1, K2, bands, places, index, x, size, middle, h)
+            lower[row], upper[row] = bracket(b, u, h, slack)
+            if upper[row] - lower[row] <= tol and moved <= 2.0 * SETTLED * energy:
+                break
+            for i in range(d):
+                v[i] = b[i] - h[i]
 
 
 @jit
@@ -215,13 +179,14 @@ def _add(i, b, K0, K1, K2, places, R, inverse, y, r, index, inside, size):
 
 
 @jit
-def _add_peaks(b, v, K0, K1, K2, places, R, inverse, y, r, index, inside, size):
-    """Add the outputs that violate most among their neighbours, diagonal ones included."""
+def _peaks(b, v, K0, K1, K2, places, inside, chosen):
+    """List the outputs that violate most among their neighbours, diagonal ones included."""
     n0, n1, n2 = K0.shape[0], K1.shape[0], K2.shape[0]
     d = b.shape[0]
     highest = 0.0
     for i in range(d):
         highest = max(highest, v[i])
+    count = 0
     for i in range(d):
         here = v[i]
         if here <= CANDIDATE * highest or here <= ROUNDING * b[i] or inside[i]:
@@ -233,26 +198,21 @@ def _add_peaks(b, v, K0, K1, K2, places, R, inverse, y, r, index, inside, size):
                 for g in range(-1 if a2 > 0 else 0, 2 if a2 + 1 < n2 else 1):
                     top = top and v[i + (e * n1 + f) * n2 + g] <= here
         if top:
-            size = _add(i, b, K0, K1, K2, places, R, inverse, y, r, index, inside, size)
-    return size
+            chosen[count] = i
+            count += 1
+    return count
 
 
 @jit
-def _add_worst(b, v, K0, K1, K2, places, R, inverse, y, r, index, inside, size):
-    """Add the output that violates most among those that are independent of the support."""
-    while True:
-        worst = -1
-        highest = 0.0
-        for i in range(b.shape[0]):
-            if v[i] > max(highest, ROUNDING * b[i]) and not inside[i]:
-                worst = i
-                highest = v[i]
-        if worst < 0:
-            return size
-        grown = _add(worst, b, K0, K1, K2, places, R, inverse, y, r, index, inside, size)
-        if grown > size:
-            return grown
-        v[worst] = 0.0
+def _worst(b, v, inside):
+    """Return the output that violates most, or -1."""
+    worst = -1
+    highest = 0.0
+    for i in range(b.shape[0]):
+        if v[i] > highest and v[i] > ROUNDING * b[i] and not inside[i]:
+            worst = i
+            highest = v[i]
+    return worst
 
 
 @jit
@@ -284,6 +244,22 @@ def _drop(R, inverse, y, x, r, old, index, inside, size, u, singly):
                 for q in range(p, size):
                     index[q] = index[q + 1]
                     old[q] = old[q + 1]
+
+
+@jit
+def _replace(b, u, index, x, size):
+    """Let u be x on the support; return by how much b u moved in total."""
+    moved = 0.0
+    for p in range(size):
+        i = index[p]
+        moved += b[i] * abs(x[p] - u[i])
+        u[i] = 0.0
+    for i in range(b.shape[0]):
+        moved += b[i] * u[i]
+        u[i] = 0.0
+    for p in range(size):
+        u[index[p]] = x[p]
+    return moved
 
 
 @jit

@@ -11,6 +11,8 @@ from __future__ import annotations
 import functools
 import math
 
+import numpy as np
+
 from geosoftmax.backends.numba.runtime import jit
 
 #: Entries that one pass of a vectorised loop takes.
@@ -38,6 +40,19 @@ def clear_tail(x, size):
     tail = x[size:]
     for j in range(PASS):
         tail[j] = 0.0
+
+
+@jit
+def grown(R, size, capacity):
+    """Return a copy of the factor with room for a support of this capacity."""
+    width = capacity + PASS
+    if width % 64 == 0:
+        width += 8  # rows that start at equal places of the cache would evict each other
+    larger = np.zeros((capacity, width))
+    for i in range(size):
+        for j in range(size):
+            larger[i, j] = R[i, j]
+    return larger
 
 
 @jit
