@@ -69,14 +69,21 @@ def whole(method: str, cost: Cost, tol: float) -> Callable[..., Any] | None:
         return active_set_whole
     if method != "splitting" or tol >= SINGLE_PRECISION_GAP or not isinstance(cost, GridCost):
         return None
-    return planes_whole if max(cost.shape) <= LONGEST_SIDE else None
+    if max(cost.shape) > LONGEST_SIDE:
+        return None
+    suits = cost._once("planes_suits", lambda: planes.suits(_plane_tables(cost)))
+    return planes_whole if suits else None
+
+
+def _plane_tables(cost: GridCost) -> planes.Tables:
+    lines = cost.axes
+    return cost._once("planes", lambda: planes.make_tables([x._kernel() for x in lines]))
 
 
 def planes_whole(cost: Cost, scores: Tensor, tol: float, max_iter: int) -> tuple[Tensor, ...]:
     """From scores on a grid to the distribution, ``u``, its bracket and the rounds."""
     assert isinstance(cost, GridCost)
-    lines = cost.axes
-    tables = cost._once("planes", lambda: planes.make_tables([x._kernel() for x in lines]))
+    tables = _plane_tables(cost)
     rows = scores.detach().contiguous().reshape(-1, cost.size).numpy()
     alpha, u, *rest = map(torch.from_numpy, planes.solve(tables, rows, tol, max_iter))
     batch = scores.shape[: scores.dim() - len(cost.shape)]

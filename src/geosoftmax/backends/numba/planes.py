@@ -7,7 +7,7 @@ support together: thanks to local maxima, few rounds suffice. ``⟨b,u⟩`` has 
 Where it does not, the row goes on as Lawson and Hanson do, one output at a time, until it has: so
 that rounds end.
 
-Supports larger than `LARGEST` are not finished: their bracket is true, but wide.
+Supports larger than `LARGEST` are given up: their bracket is true, but wide.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ from geosoftmax.backends.reference import rounding_allowance
 NEGLIGIBLE = 2e-18
 #: Largest support.
 LARGEST = 1024
+#: Condition number from which on a kernel is wide: supports are then a fraction of the outputs.
+WIDE = 1e4
 #: Room for a support at first, before that of its first candidates.
 FIRST = 128
 #: A distribution that moved less than this in a round, in total variation, has settled.
@@ -68,6 +70,23 @@ def make_tables(kernels: Sequence[Tensor]) -> Tables:
     bands = [int(np.abs(np.subtract(*np.nonzero(K > NEGLIGIBLE))).max()) for K in arrays]
     places = np.indices([len(K) for K in arrays]).reshape(3, -1)
     return Tables(*arrays, np.array(bands), np.ascontiguousarray(places, dtype=np.int64))
+
+
+def condition(tables: Tables) -> float:
+    """Return the condition number of ``K``; infinite where float64 cannot tell."""
+    total = 1.0
+    for K in tables[:3]:
+        values = np.linalg.eigvalsh(K)
+        total *= values[-1] / values[0] if values[0] > 0 else np.inf
+    return total
+
+
+def suits(tables: Tables) -> bool:
+    """Whether supports are expected to be small enough for this method.
+
+    Where they are not, the kernel is narrow and iterations need few steps.
+    """
+    return tables.places.shape[1] <= LARGEST or condition(tables) >= WIDE
 
 
 def solve(
@@ -126,6 +145,8 @@ def _solve(
             rounds[row] += 1
             before = size
             count = 0 if singly else _peaks(b, v, K0, K1, K2, places, inside, chosen)
+            if size + count > largest:
+                break
             if size + count >= R.shape[0] < largest:
                 R = grown(R, size, min(largest, 2 * (size + count) + FIRST))
             turn = 0
