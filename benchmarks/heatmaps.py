@@ -95,10 +95,10 @@ def trained_scores(cost: GridCost, rows: int, steps: int = STEPS, seed: int = 0)
     """Train a small convolutional network, and return its smoothed scores on held-out maps."""
     torch.manual_seed(seed)
     net = nn.Sequential(
-        nn.Conv2d(1, 8, 5, padding=2), nn.ReLU(),
-        nn.Conv2d(8, 8, 5, padding=2), nn.ReLU(),
-        nn.Conv2d(8, 8, 5, padding=2), nn.ReLU(),
-        nn.Conv2d(8, 1, 5, padding=2),
+        nn.Conv2d(1, 16, 5, padding=2), nn.ReLU(),
+        nn.Conv2d(16, 16, 5, padding=2), nn.ReLU(),
+        nn.Conv2d(16, 16, 5, padding=2), nn.ReLU(),
+        nn.Conv2d(16, 1, 5, padding=2),
     )  # fmt: skip
     optimiser = torch.optim.Adam(net.parameters(), lr=3e-3)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 1e-2, total_steps=steps)
