@@ -68,7 +68,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _name(text: str) -> str:
-    if text not in (*QUESTIONS, "summary"):
+    return text if text == "summary" else question(text)
+
+
+def question(text: str) -> str:
+    """Check the name of a question, for argparse."""
+    if text not in QUESTIONS:
         raise argparse.ArgumentTypeError(f"no question {text!r}; there are {', '.join(QUESTIONS)}")
     return text
 

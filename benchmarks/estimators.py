@@ -48,20 +48,20 @@ def run(bench: Bench) -> Report:
 
 def _real_sets(bench: Bench, report: Report, sets: dict[str, Samples]) -> None:
     """One fit per set: who takes how long, and in how many iterations."""
-    rows, times, seconds = [], {}, {}
+    rows, times, seconds, cpu = [], {}, {}, {}
     for name, data in sets.items():
         bench.say(f"  {name}")
         measured = bench.measure(_fits(bench, data))
         times[name] = {m.name: 1e3 * m.median for m in measured}
         rows.append(_row(name, data, measured))
-        seconds |= _named(name, measured)
+        _note(name, measured, seconds, cpu)
     total = {key: sum(found[key] for found in times.values()) for key in times[name]}
     rows.append({key: total.get(key) for key in rows[0]} | {"": "all"})
     note = (
         f"Fold 0, standardised, milliseconds. Penalty {ALPHA:g}, gradient below {TOL:g}, "
         "iterations in brackets."
     )
-    report.add(bench, Section(f"{len(sets)} ordinal sets: one fit", rows, note, seconds))
+    report.add(bench, Section(f"{len(sets)} ordinal sets: one fit", rows, note, seconds, cpu))
     if bench.own:
         return
     worst = max(total[OURS], total[PAPER])
@@ -76,7 +76,7 @@ def _real_sets(bench: Bench, report: Report, sets: dict[str, Samples]) -> None:
 
 def _penalties(bench: Bench, report: Report, sets: dict[str, Samples]) -> None:
     """The penalty by cross-validation: a warm-started path against a grid search."""
-    rows, total, seconds = [], {}, {}
+    rows, total, seconds, cpu = [], {}, {}, {}
     for name, (X, y) in sets.items():
         if np.bincount(y).min() < 5:  # each of 5 folds gets one of each class
             continue
@@ -88,14 +88,14 @@ def _penalties(bench: Bench, report: Report, sets: dict[str, Samples]) -> None:
             ]
         )
         rows.append({"": name} | {m.name: 1e3 * m.median for m in measured})
-        seconds |= _named(name, measured)
+        _note(name, measured, seconds, cpu)
         for m in measured:
             total[m.name] = total.get(m.name, 0.0) + 1e3 * m.median
     if not rows:
         return
     rows.append({"": "all"} | total)
     note = f"{len(PATH)} penalties, 5 folds, and the fit to all samples, in milliseconds."
-    report.add(bench, Section("Penalty by cross-validation", rows, note, seconds))
+    report.add(bench, Section("Penalty by cross-validation", rows, note, seconds, cpu))
     if bench.own:
         return
     ratio = total["ours, by GridSearchCV"] / total[OURS]
@@ -121,7 +121,7 @@ def _searches(X: np.ndarray, y: np.ndarray) -> list[Rival]:
 
 
 def _growth(bench: Bench, report: Report, side: str, sizes: list[tuple[int, int, int]]) -> None:
-    rows, slow, seconds = [], set(), {}
+    rows, slow, seconds, cpu = [], set(), {}, {}
     for n, p, d in sizes:
         bench.say(f"  {n} samples, {p} features, {d} classes")
         data = _ordinal_samples(n, p, d)
@@ -130,11 +130,11 @@ def _growth(bench: Bench, report: Report, side: str, sizes: list[tuple[int, int,
         slow |= {m.name for m in measured if 5 * m.median > bench.patience and m.name == AT}
         name = f"{n:,} × {p:,}, {d} classes"
         rows.append(_row(name, data, measured))
-        seconds |= _named(name, measured)
+        _note(name, measured, seconds, cpu)
     note = "A latent line with noise; milliseconds, iterations in brackets."
     keys = dict.fromkeys(key for row in rows for key in row)
     rows = [{key: row.get(key) for key in keys} for row in rows]
-    report.add(bench, Section(f"Growth in {side}", rows, note, seconds))
+    report.add(bench, Section(f"Growth in {side}", rows, note, seconds, cpu))
 
 
 def _fits(bench: Bench, data: Samples) -> list[Rival]:
@@ -178,8 +178,13 @@ def _row(name: str, data: Samples, measured: list[Measurement]) -> dict[str, Any
     return row
 
 
-def _named(name: str, measured: list[Measurement]) -> dict[str, float]:
-    return {f"{name}: {fit}": seconds for fit, seconds in medians(measured).items()}
+def _note(
+    name: str, measured: list[Measurement], seconds: dict[str, float], cpu: dict[str, float]
+) -> None:
+    """Add the times of one set."""
+    found = medians(measured, f"{name}: ")
+    seconds.update(found[0])
+    cpu.update(found[1])
 
 
 # ------------------------------------------------------------------ samples

@@ -106,6 +106,7 @@ class Measurement:
     median: float
     fastest: float
     repeats: int
+    cpu: float | None = None  # the median of CPU seconds, of all threads
     gap: float | None = None  # the worst of the rows
     gap_median: float | None = None
     peak_bytes: int | None = None
@@ -189,7 +190,7 @@ class Bench:
             for turn in range(ROUNDS):
                 for rival, trial, number in zip(rivals, tried, numbers, strict=True):
                     if turn < self._rounds(trial.seconds):
-                        trial.times.append(_clock(rival.call, number))
+                        trial.add(*_clock(rival.call, number))
         return [_summarise(r, t) for r, t in zip(rivals, tried, strict=True)]
 
     def _rounds(self, seconds: float) -> int:
@@ -206,7 +207,7 @@ class Bench:
             trial = _observed(rival.call)
         self.say(f"    {rival.name}: {trial.seconds:.3g} s")
         if trial.seconds > self.patience / 3:
-            trial.times.append(trial.seconds)
+            trial.add(trial.seconds, trial.cpu_seconds)
         return trial
 
     def floor(
@@ -233,9 +234,15 @@ def product_operations(cost: Cost) -> float:
 @dataclass
 class _Trial:
     seconds: float
+    cpu_seconds: float
     answer: Any
     peak_bytes: int | None
     times: list[float] = field(default_factory=list)
+    cpu_times: list[float] = field(default_factory=list)
+
+    def add(self, seconds: float, cpu_seconds: float) -> None:
+        self.times.append(seconds)
+        self.cpu_times.append(cpu_seconds)
 
 
 def _summarise(rival: Rival, trial: _Trial) -> Measurement:
@@ -247,6 +254,7 @@ def _summarise(rival: Rival, trial: _Trial) -> Measurement:
         median=statistics.median(trial.times),
         fastest=min(trial.times),
         repeats=len(trial.times),
+        cpu=statistics.median(trial.cpu_times),
         gap=None if gaps is None else float(gaps.max()),
         gap_median=None if gaps is None else float(gaps.median()),
         peak_bytes=trial.peak_bytes,
@@ -255,16 +263,18 @@ def _summarise(rival: Rival, trial: _Trial) -> Measurement:
     )
 
 
-def _clock(call: Callable[[], Any], number: int) -> float:
-    start = time.perf_counter()
+def _clock(call: Callable[[], Any], number: int) -> tuple[float, float]:
+    """Return the seconds, and the CPU seconds, of one of so many calls."""
+    start, cpu_start = time.perf_counter(), time.process_time()
     for _ in range(number):
         call()
-    return (time.perf_counter() - start) / number
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
+    return seconds / number, cpu_seconds / number
 
 
 def _fastest(call: Callable[[], Any]) -> float:
     call()
-    return min(_clock(call, 1) for _ in range(5))
+    return min(_clock(call, 1)[0] for _ in range(5))
 
 
 # ------------------------------------------------------------------ memory
@@ -273,11 +283,11 @@ def _fastest(call: Callable[[], Any]) -> float:
 def _observed(call: Callable[[], Any]) -> _Trial:
     """Call once. The peak is that of the resident set above where it was (Linux only)."""
     before = _resident_after_reset()
-    start = time.perf_counter()
+    start, cpu_start = time.perf_counter(), time.process_time()
     answer = call()
-    seconds = time.perf_counter() - start
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     peak = None if before is None else _status("VmHWM") - before
-    return _Trial(seconds, answer, peak)
+    return _Trial(seconds, cpu_seconds, answer, peak)
 
 
 def _resident_after_reset() -> int | None:

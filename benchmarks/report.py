@@ -44,6 +44,7 @@ class Section:
     rows: list[dict[str, Any]]
     note: str = ""
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+    cpu_seconds: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,12 +105,16 @@ def compare(
         }
         for m in measured
     ]
-    return Section(title, rows, note, medians(measured))
+    return Section(title, rows, note, *medians(measured))
 
 
-def medians(measured: list[Measurement]) -> dict[str, float]:
-    """Return the seconds of a call by name; floors were not measured, so they have none."""
-    return {m.name: m.median for m in measured if m.repeats}
+def medians(
+    measured: list[Measurement], prefix: str = ""
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the seconds and the CPU seconds of a call, by name; floors were not measured."""
+    timed = [m for m in measured if m.repeats]
+    seconds = {prefix + m.name: m.median for m in timed}
+    return seconds, {prefix + m.name: m.cpu for m in timed if m.cpu is not None}
 
 
 # ------------------------------------------------------------------ Markdown
