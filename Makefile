@@ -35,10 +35,11 @@ test: .venv/.ready ## the tests and the examples of the docstrings
 slow: .venv/.ready-site ## the tests that take long; those of the page need Chromium
 	$(BIN)/python -m pytest -m "slow and not gpu" $(ARGS)
 
-lint: .venv/.ready ## ruff (lint and format) and pyright
+lint: .venv/.ready ## ruff (lint and format), pyright, and the layers of the library
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+	PYTHONPATH=src $(BIN)/lint-imports
 
 docs: .venv/.ready ## the site, in docs/_build/html; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
@@ -48,7 +49,7 @@ bench: .venv/.ready-bench ## the benchmarks, side by side with the rivals
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean: ## remove all that make made
-	rm -rf .venv build dist docs/_build docs/api docs/gallery docs/generated .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist docs/_build docs/api docs/gallery docs/generated .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is touched after its last command has succeeded, so an interrupted set-up starts again.

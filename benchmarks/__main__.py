@@ -1,4 +1,4 @@
-"""``python -m benchmarks [name ...] [--quick] [--output DIR]``."""
+"""``python -m benchmarks [name ...] [--quick] [--own] [--output DIR]``."""
 
 from __future__ import annotations
 
@@ -14,30 +14,32 @@ from benchmarks import report
 from benchmarks.harness import Bench, Rates
 
 QUESTIONS = (
-    "small_dense", "line", "grid", "tree_zero_one", "sinkhorn", "estimators", "imports", "gpu",
-    "continuous", "superres", "play",
+    "small_dense", "line", "grid", "heatmaps", "tree_zero_one", "sinkhorn", "estimators",
+    "imports", "calls", "gpu", "continuous", "superres", "play",
 )  # fmt: skip
 
 
 def main() -> None:
     arguments = _parser().parse_args()
-    # A quick run only shows that everything works: it does not replace the results that are kept.
-    kept = report.ROOT / ("results/benchmarks" if arguments.quick else "benchmarks/results")
+    # A run that is quick, or without rivals, does not replace the results in the repository.
+    partial = arguments.quick or arguments.own
+    kept = report.ROOT / ("results/benchmarks" if partial else "benchmarks/results")
     folder = arguments.output or kept
     possible = [name for name in QUESTIONS if name != "gpu" or torch.cuda.is_available()]
     names = arguments.names or [*possible, "summary"]
     questions = [name for name in names if name != "summary"]
     if questions:
-        rates = Rates.measure(arguments.quick)
+        rates = Rates.measure(partial)
         environment = report.environment(rates)
     for name in questions:
         start = time.perf_counter()
-        bench = Bench(arguments.quick, rates)
+        bench = Bench(arguments.quick, rates, arguments.own)
         bench.say(f"# {name}")
         found = importlib.import_module(f"benchmarks.{name}").run(bench)
         report.save(name, found, bench, environment, folder)
         bench.say(f"{name}: {time.perf_counter() - start:.0f} s, {folder / name}.md\n")
-    report.pictures(folder)
+    if not arguments.own:  # pictures show the rivals too
+        report.pictures(folder)
     text = report.summary(folder)
     report.write(folder / "README.md", text)
     print(text)
@@ -56,14 +58,22 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="small sizes, few repeats: a minute")
     parser.add_argument(
+        "--own", action="store_true", help="our own rows alone, without rivals: some minutes"
+    )
+    parser.add_argument(
         "--output", type=Path, metavar="DIR",
-        help="where to write (benchmarks/results; results/benchmarks with --quick)",
+        help="where to write (benchmarks/results; results/benchmarks with --quick or --own)",
     )  # fmt: skip
     return parser
 
 
 def _name(text: str) -> str:
-    if text not in (*QUESTIONS, "summary"):
+    return text if text == "summary" else question(text)
+
+
+def question(text: str) -> str:
+    """Check the name of a question, for argparse."""
+    if text not in QUESTIONS:
         raise argparse.ArgumentTypeError(f"no question {text!r}; there are {', '.join(QUESTIONS)}")
     return text
 

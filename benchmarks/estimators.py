@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import StandardScaler
 
 from benchmarks.harness import Bench, Measurement, Rival
-from benchmarks.report import Report, Section, Target, number
+from benchmarks.report import Report, Section, Target, medians, number
 from geosoftmax.estimators import GeometricClassifier, GeometricClassifierCV
 
 #: All fits: the same penalty, and the same bound on the gradient of the mean objective.
@@ -41,25 +41,29 @@ def run(bench: Bench) -> Report:
         _real_sets(bench, report, sets)
         _penalties(bench, report, sets)
     for side, sizes in GROWTH.items():
-        _growth(bench, report, side, sizes[:2] if bench.quick else sizes)
+        most = 2 if bench.quick else 3 if bench.own else len(sizes)
+        _growth(bench, report, side, sizes[:most])
     return report
 
 
 def _real_sets(bench: Bench, report: Report, sets: dict[str, Samples]) -> None:
     """One fit per set: who takes how long, and in how many iterations."""
-    rows, times = [], {}
+    rows, times, seconds, cpu = [], {}, {}, {}
     for name, data in sets.items():
         bench.say(f"  {name}")
         measured = bench.measure(_fits(bench, data))
         times[name] = {m.name: 1e3 * m.median for m in measured}
         rows.append(_row(name, data, measured))
+        _note(name, measured, seconds, cpu)
     total = {key: sum(found[key] for found in times.values()) for key in times[name]}
     rows.append({key: total.get(key) for key in rows[0]} | {"": "all"})
     note = (
         f"Fold 0, standardised, milliseconds. Penalty {ALPHA:g}, gradient below {TOL:g}, "
         "iterations in brackets."
     )
-    report.add(bench, Section(f"{len(sets)} ordinal sets: one fit", rows, note))
+    report.add(bench, Section(f"{len(sets)} ordinal sets: one fit", rows, note, seconds, cpu))
+    if bench.own:
+        return
     worst = max(total[OURS], total[PAPER])
     report.targets.append(
         Target(f"fits of {len(sets)} ordinal sets / {LR}", worst / total[LR], 1.5, unit="×")
@@ -72,7 +76,7 @@ def _real_sets(bench: Bench, report: Report, sets: dict[str, Samples]) -> None:
 
 def _penalties(bench: Bench, report: Report, sets: dict[str, Samples]) -> None:
     """The penalty by cross-validation: a warm-started path against a grid search."""
-    rows, total = [], {}
+    rows, total, seconds, cpu = [], {}, {}, {}
     for name, (X, y) in sets.items():
         if np.bincount(y).min() < 5:  # each of 5 folds gets one of each class
             continue
@@ -80,55 +84,57 @@ def _penalties(bench: Bench, report: Report, sets: dict[str, Samples]) -> None:
         measured = bench.measure(
             [
                 _rival(OURS, GeometricClassifierCV(alphas=PATH), X, y),
-                _rival(
-                    "ours, by GridSearchCV",
-                    GridSearchCV(
-                        GeometricClassifier(), {"alpha": PATH}, scoring="neg_mean_absolute_error"
-                    ),
-                    X,
-                    y,
-                ),
-                _rival(
-                    "LogisticRegressionCV",
-                    LogisticRegressionCV(
-                        Cs=[1 / alpha for alpha in PATH],
-                        max_iter=MAX_ITER,
-                        scoring="accuracy",
-                        l1_ratios=(0.0,),
-                        use_legacy_attributes=False,
-                    ),
-                    X,
-                    y,
-                ),
+                *bench.others(lambda X=X, y=y: _searches(X, y)),
             ]
         )
         rows.append({"": name} | {m.name: 1e3 * m.median for m in measured})
+        _note(name, measured, seconds, cpu)
         for m in measured:
             total[m.name] = total.get(m.name, 0.0) + 1e3 * m.median
     if not rows:
         return
     rows.append({"": "all"} | total)
     note = f"{len(PATH)} penalties, 5 folds, and the fit to all samples, in milliseconds."
-    report.add(bench, Section("Penalty by cross-validation", rows, note))
+    report.add(bench, Section("Penalty by cross-validation", rows, note, seconds, cpu))
+    if bench.own:
+        return
     ratio = total["ours, by GridSearchCV"] / total[OURS]
     report.targets.append(
         Target("penalty by GridSearchCV / GeometricClassifierCV", ratio, 1.0, False, "×")
     )
 
 
+def _searches(X: np.ndarray, y: np.ndarray) -> list[Rival]:
+    """Other ways to choose the penalty."""
+    ours = GridSearchCV(GeometricClassifier(), {"alpha": PATH}, scoring="neg_mean_absolute_error")
+    theirs = LogisticRegressionCV(
+        Cs=[1 / alpha for alpha in PATH],
+        max_iter=MAX_ITER,
+        scoring="accuracy",
+        l1_ratios=(0.0,),
+        use_legacy_attributes=False,
+    )
+    return [
+        _rival("ours, by GridSearchCV", ours, X, y),
+        _rival("LogisticRegressionCV", theirs, X, y),
+    ]
+
+
 def _growth(bench: Bench, report: Report, side: str, sizes: list[tuple[int, int, int]]) -> None:
-    rows, slow = [], set()
+    rows, slow, seconds, cpu = [], set(), {}, {}
     for n, p, d in sizes:
         bench.say(f"  {n} samples, {p} features, {d} classes")
         data = _ordinal_samples(n, p, d)
         rivals = [fit for fit in _fits(bench, data) if fit.name not in slow]
         measured = bench.measure(rivals)
         slow |= {m.name for m in measured if 5 * m.median > bench.patience and m.name == AT}
-        rows.append(_row(f"{n:,} × {p:,}, {d} classes", data, measured))
+        name = f"{n:,} × {p:,}, {d} classes"
+        rows.append(_row(name, data, measured))
+        _note(name, measured, seconds, cpu)
     note = "A latent line with noise; milliseconds, iterations in brackets."
     keys = dict.fromkeys(key for row in rows for key in row)
     rows = [{key: row.get(key) for key in keys} for row in rows]
-    report.add(bench, Section(f"Growth in {side}", rows, note))
+    report.add(bench, Section(f"Growth in {side}", rows, note, seconds, cpu))
 
 
 def _fits(bench: Bench, data: Samples) -> list[Rival]:
@@ -141,8 +147,9 @@ def _fits(bench: Bench, data: Samples) -> list[Rival]:
         _rival(
             LINE, GeometricClassifier("absolute", alpha=ALPHA, tol=TOL, max_iter=MAX_ITER), X, y
         ),
-        _rival(LR, LogisticRegression(C=1 / ALPHA, tol=TOL, max_iter=MAX_ITER), X, y),
     ]
+    theirs = LogisticRegression(C=1 / ALPHA, tol=TOL, max_iter=MAX_ITER)
+    fits += bench.others(lambda: [_rival(LR, theirs, X, y)])
     return fits + bench.optional("mord", lambda: _rival(AT, _all_threshold(), X, y))
 
 
@@ -169,6 +176,15 @@ def _row(name: str, data: Samples, measured: list[Measurement]) -> dict[str, Any
     for m in measured:
         row[m.name] = number(1e3 * m.median) + (f" ({m.iterations:.0f})" if m.iterations else "")
     return row
+
+
+def _note(
+    name: str, measured: list[Measurement], seconds: dict[str, float], cpu: dict[str, float]
+) -> None:
+    """Add the times of one set."""
+    found = medians(measured, f"{name}: ")
+    seconds.update(found[0])
+    cpu.update(found[1])
 
 
 # ------------------------------------------------------------------ samples

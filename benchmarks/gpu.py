@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.grid import _fields, load_drawings
-from benchmarks.harness import Bench
+from benchmarks.harness import Bench, Problem
 from benchmarks.report import Report, Section, Target
 from geosoftmax import (
     Cost,
@@ -29,7 +29,6 @@ from geosoftmax import (
     smooth_scores,
     solve,
 )
-from geosoftmax.backends.reference import SPLIT_FIRST_STEPS, certify, obstacle, peaks
 
 GAP = 1e-3
 BATCH = 512
@@ -38,6 +37,9 @@ SETS = 4
 #: Turns that the ways to train take, and what networks end in.
 ROUNDS = 9
 LAYERS = ("softmax", "geometric", "smoothed")
+#: How the kernel of grids works, for the floor: the first steps, the steps between two looks at the
+#: gap, and those between two times that ``x`` is made afresh.
+FIRST_STEPS, CHECK_EVERY, REFRESH_EVERY = 20, 5, 40
 #: Dense bf16/fp16 tensor-core rate of the data sheet, for the floor.
 HALF_RATE = 990e12
 
@@ -72,7 +74,7 @@ def _solves(bench: Bench, report: Report) -> None:
                 {
                     "": field,
                     "ms": milliseconds,
-                    "softmax, ms": device_time(lambda x: torch.softmax(x.flatten(1), 1), sets),
+                    "softmax, ms": _softmax_time(bench, sets),
                     "floor, ms": floor(side, side, BATCH, steps),
                     "iterations": steps,
                     "most": int(solution.iterations.max()),
@@ -80,7 +82,7 @@ def _solves(bench: Bench, report: Report) -> None:
                 }
             )
         note = f"Batch {BATCH}, gap {GAP:g}, scores of {source}."
-        report.add(bench, Section(f"{side}×{side}, forward", rows, note))
+        report.add(bench, Section(f"{side}×{side}, forward", rows, note, _seconds(rows)))
         worst = max(row["ms"] for row in rows)
         name = f"GPU, {side}×{side}, batch {BATCH}, worst of three fields"
         report.targets.append(Target(name, worst, limit, unit="ms"))
@@ -101,13 +103,14 @@ def _sizes(bench: Bench, report: Report) -> None:
                 "": f"{h}×{w}",
                 "batch": batch,
                 "ms": device_time(functools.partial(solve, cost=cost, tol=GAP), sets),
-                "softmax, ms": device_time(lambda x: torch.softmax(x.flatten(1), 1), sets),
+                "softmax, ms": _softmax_time(bench, sets),
                 "floor, ms": floor(h, w, batch, float(solution.iterations.double().mean())),
                 "iterations": float(solution.iterations.double().mean()),
                 "worst gap, in float64": _true_gap(cost, sets[0], solution.u),
             }
         )
-    report.add(bench, Section("Sizes and batches, scores randn", rows))
+    seconds = {f"{row['']}, batch {row['batch']}": row["ms"] / 1e3 for row in rows}
+    report.add(bench, Section("Sizes and batches, scores randn", rows, seconds=seconds))
 
 
 def _others(bench: Bench, report: Report) -> None:
@@ -131,12 +134,22 @@ def _others(bench: Bench, report: Report) -> None:
         slope = _slope_of(functools.partial(geometric_logistic_loss, target=target, cost=cost))
         scores = torch.randn(256, 1000, device="cuda")
         rows.append(_row(f"{name}, geometric_logistic_loss and gradient, randn", slope, scores))
-    report.add(bench, Section("Other calls", rows))
+    report.add(bench, Section("Other calls", rows, seconds=_seconds(rows)))
 
 
 def _row(name: str, call: Callable[[Tensor], Any], scores: Tensor) -> dict[str, Any]:
     sets = [scores.roll(k, 0).contiguous() for k in range(SETS)]
     return {"": name, "batch": len(scores), "ms": device_time(call, sets)}
+
+
+def _seconds(rows: list[dict[str, Any]]) -> dict[str, float]:
+    return {row[""]: row["ms"] / 1e3 for row in rows}
+
+
+def _softmax_time(bench: Bench, sets: list[Tensor]) -> float | None:
+    if bench.own:
+        return None
+    return device_time(lambda x: torch.softmax(x.flatten(1), 1), sets)
 
 
 def _slope_of(loss: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
@@ -148,9 +161,7 @@ def _slope_of(loss: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
 
 
 def _true_gap(cost: Cost, scores: Tensor, u: Tensor) -> float:
-    f = scores.double()
-    _, lower, upper = certify(cost, obstacle(cost, f, peaks(cost, f)), u.double())
-    return float((upper - lower).max())
+    return float(Problem(cost, scores.double()).gaps(u).max())
 
 
 def floor(height: int, width: int, batch: int, steps: float) -> float:
@@ -159,12 +170,8 @@ def floor(height: int, width: int, batch: int, steps: float) -> float:
     In pairs of products: two for a step, to begin with and for the other penalty, one for a look;
     three times as much, for precision, where ``x`` is made afresh and for the certificate.
     """
-    from geosoftmax.backends.triton.grid import Tuning
-
-    defaults = Tuning._field_defaults
-    first = SPLIT_FIRST_STEPS[2.0]
-    looks = 1 + max(steps - first, 0.0) / defaults["check"]
-    afresh = max((steps - first / 2) / defaults["refresh"], 1.0)
+    looks = 1 + max(steps - FIRST_STEPS, 0.0) / CHECK_EVERY
+    afresh = max((steps - FIRST_STEPS / 2) / REFRESH_EVERY, 1.0)
     pairs = 2 * (steps + 2) + looks + 3 * (2 * afresh + 1)
     operations = pairs * 2 * height * width * (height + width)
     return batch * operations / HALF_RATE * 1e3
@@ -210,7 +217,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
 
 
 def _steps(bench: Bench, report: Report) -> None:
-    rows = []
+    rows, seconds = [], {}
     for name, limit, layers, build in (
         ("MLP VAE 28×28, batch 512", 1.10, LAYERS, _mlp_vae),
         ("DCGAN VAE 64×64, batch 128", 1.05, LAYERS, _dcgan_vae),
@@ -218,6 +225,7 @@ def _steps(bench: Bench, report: Report) -> None:
          _resnet_dense),
         ("ResNet-50 224×224, batch 256, tree of 1,000 classes", 1.05, LAYERS[:2], _resnet_tree),
     ):  # fmt: skip
+        layers = [layer for layer in layers if layer != "softmax" or not bench.own]
         eager = {layer: build(layer) for layer in layers}
         ways = {"eager": eager}
         if "VAE" in name:
@@ -230,19 +238,21 @@ def _steps(bench: Bench, report: Report) -> None:
             took = {layer: statistics.median(found) for layer, found in times.items()}
             row: dict[str, Any] = {"": f"{name}, {way}"}
             row |= {f"{layer}, ms": took.get(layer) for layer in LAYERS}
-            ratios = {layer: took[layer] / took["softmax"] for layer in layers}
-            row |= {f"{layer} ÷ softmax": ratios.get(layer) for layer in LAYERS[1:]}
+            seconds |= {f"{name}, {way}: {layer}": ms / 1e3 for layer, ms in took.items()}
+            if not bench.own:
+                ratios = {layer: took[layer] / took["softmax"] for layer in layers}
+                row |= {f"{layer} ÷ softmax": ratios.get(layer) for layer in LAYERS[1:]}
+                report.targets.append(
+                    Target(f"GPU, {name}, {way}", ratios["geometric"], limit, unit="×")
+                )
             rows.append(row)
-            report.targets.append(
-                Target(f"GPU, {name}, {way}", ratios["geometric"], limit, unit="×")
-            )
         del eager, ways
         torch.cuda.empty_cache()
     note = (
         f"Gap {GAP:g}. Smoothed: scores go through `smooth_scores` first. "
         "Networks go on learning their batch while they are timed."
     )
-    report.add(bench, Section("Training steps: geometric ÷ softmax", rows, note))
+    report.add(bench, Section("Training steps: geometric ÷ softmax", rows, note, seconds))
 
 
 def _mlp_vae(layer: str) -> Callable[[], None]:

@@ -19,7 +19,7 @@ GAPS = (1e-3, 1e-4)
 
 def run(bench: Bench) -> Report:
     report = Report("Drawings on a grid")
-    for side, rows in ((28, 8),) if bench.quick else ((28, 256), (64, 64)):
+    for side, rows in _sizes(bench):
         cost = GridCost((side, side), p=2) / 2
         drawings, source = load_drawings(side, rows)
         slowest, ratio = 0.0, float("inf")
@@ -30,16 +30,14 @@ def run(bench: Bench) -> Report:
             tries = [
                 *(rivals.ours_solve(problem, torch.float32, gap) for gap in GAPS),
                 rivals.ours_softmax(few),
-                rivals.paper(few),
-                rivals.paper_by_hand(few),
-                rivals.paper_until(problem.first(4), GAPS[0], bench),
-                rivals.torch_softmax(problem),
+                *bench.others(lambda p=problem, few=few: _rivals(bench, p, few)),
                 *bench.optional("entmax", lambda p=problem: rivals.sparsemax(p)),
             ]
             measured = bench.measure(tries)
             slowest = max(slowest, measured[0].per_sample)
-            theirs = measured[3 if side == 28 else 5]
-            ratio = min(ratio, theirs.per_sample / measured[0].per_sample)
+            if not bench.own:
+                theirs = measured[3 if side == 28 else 5]
+                ratio = min(ratio, theirs.per_sample / measured[0].per_sample)
             measured.append(_floor(bench, cost, measured[0]))
             note = f"Scores of {source}. Slow rivals get fewer samples, in one call."
             title = f"{side}×{side}, {field}"
@@ -48,6 +46,8 @@ def run(bench: Bench) -> Report:
         if side == 28:
             name = f"{where}: to a gap of {GAPS[0]:g}"
             report.targets.append(Target(name, slowest * 1e3, 1.0, unit="ms/sample"))
+        if bench.own:
+            continue
         # On larger grids it gives up after one step at its training settings, with no digit right.
         rival = (
             "at its training settings" if side == 28 else f"until a gap of {GAPS[0]:g}, or stuck,"
@@ -55,6 +55,22 @@ def run(bench: Bench) -> Report:
         name = f"{where}: L-BFGS {rival} / ours"
         report.targets.append(Target(name, ratio, 50, at_most=False, unit="×"))
     return report
+
+
+def _sizes(bench: Bench) -> tuple[tuple[int, int], ...]:
+    """Return sides and numbers of drawings."""
+    if bench.quick:
+        return ((28, 8),)
+    return ((28, 64), (64, 16)) if bench.own else ((28, 256), (64, 64))
+
+
+def _rivals(bench: Bench, problem: Problem, few: Problem) -> list[rivals.Rival]:
+    return [
+        rivals.paper(few),
+        rivals.paper_by_hand(few),
+        rivals.paper_until(problem.first(4), GAPS[0], bench),
+        rivals.torch_softmax(problem),
+    ]
 
 
 def _fields(drawings: Tensor, cost: GridCost) -> dict[str, Tensor]:

@@ -59,9 +59,9 @@ def _rivals(bench: Bench, problem: Problem) -> list[Rival]:
     candidates = [
         rivals.ours_solve(problem),
         rivals.ours_softmax(problem),
-        rivals.torch_softmax(problem),
+        *bench.others(lambda: [rivals.torch_softmax(problem)]),
         *bench.optional("entmax", lambda: rivals.sparsemax(problem)),
-        rivals.paper(one),
+        *bench.others(lambda: [rivals.paper(one)]),
     ]
     if one.cost.size <= 1000:  # beyond, its matrix alone is too large
         candidates += bench.optional("scipy", lambda: rivals.nnls(one))

@@ -61,11 +61,13 @@ WATCH = """
 
 def run(bench: Bench) -> Report:
     report = Report("The page to play with")
-    report.add(bench, Section("An answer, without the way to the page and back", _answers(bench)))
+    title = "An answer, without the way to the page and back"
+    rows = _answers(bench)
+    report.add(bench, Section(title, rows, seconds={row[""]: row["ms"] / 1e3 for row in rows}))
     rows = _in_the_browser(bench)
     if rows:
         note = "From the press of an arrow key on a slider to the frame that shows other numbers."
-        report.add(bench, Section("In Chromium", rows, note))
+        report.add(bench, Section("In Chromium", rows, note, {r[""]: r["ms"] / 1e3 for r in rows}))
         worst = max(row["ms"] for row in rows)
         report.targets.append(Target("geosoftmax play, slowest answer", worst, 200.0, unit="ms"))
     return report

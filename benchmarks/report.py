@@ -38,11 +38,13 @@ VERSIONS = (
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """One table."""
+    """One table, and the seconds of those of its rows that `benchmarks.beside` compares."""
 
     title: str
     rows: list[dict[str, Any]]
     note: str = ""
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+    cpu_seconds: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +105,16 @@ def compare(
         }
         for m in measured
     ]
-    return Section(title, rows, note)
+    return Section(title, rows, note, *medians(measured))
+
+
+def medians(
+    measured: list[Measurement], prefix: str = ""
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the seconds and the CPU seconds of a call, by name; floors were not measured."""
+    timed = [m for m in measured if m.repeats]
+    seconds = {prefix + m.name: m.median for m in timed}
+    return seconds, {prefix + m.name: m.cpu for m in timed if m.cpu is not None}
 
 
 # ------------------------------------------------------------------ Markdown
@@ -158,7 +169,8 @@ def pictures(folder: Path) -> None:
 
 def summary(folder: Path) -> str:
     """The headline table, from the JSON files in the folder."""
-    results = {p.stem: json.loads(p.read_text()) for p in sorted(folder.glob("*.json"))}
+    paths = [path for path in sorted(folder.glob("*.json")) if path.stem != "beside"]
+    results = {path.stem: json.loads(path.read_text()) for path in paths}
     rows = [
         row | {"details": f"[{name}]({name}.md)"}
         for name, result in results.items()

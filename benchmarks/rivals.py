@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from benchmarks.harness import Bench, Problem, Rival
-from geosoftmax import Solution, geometric_logistic_loss, geometric_softmax, solve
-from geosoftmax.backends.reference import Rows
-from geosoftmax.solvers import METHODS, Options
+from geosoftmax import (
+    ConvergenceWarning,
+    Solution,
+    geometric_logistic_loss,
+    geometric_softmax,
+    solve,
+)
 
 #: The authors' settings in training: 50 iterations, tolerance 1e-4, float32.
 TRAINING: dict[str, Any] = {"max_iter": 50, "tol": 1e-4}
@@ -67,6 +72,13 @@ def ours_loss(problem: Problem, dtype: torch.dtype = torch.float32) -> Rival:
 # ------------------------------------------------------------------ the paper's method
 
 
+class Answer(NamedTuple):
+    """What an iterative rival returns: ``u``, and the iterations of each row."""
+
+    u: Tensor
+    iterations: Tensor
+
+
 def paper(problem: Problem) -> Rival:
     """L-BFGS on log-probabilities at the authors' training settings, differentiated by autograd.
 
@@ -79,7 +91,7 @@ def paper(problem: Problem) -> Rival:
     def normalised(logits: Tensor) -> Tensor:
         return logits - torch.logsumexp(logits, dims, keepdim=True)
 
-    def call() -> Rows:
+    def call() -> Answer:
         logits = torch.nn.Parameter(normalised(scores))
         optimizer = torch.optim.LBFGS(
             [logits],
@@ -99,13 +111,13 @@ def paper(problem: Problem) -> Rival:
         optimizer.step(closure)
         u = torch.exp((normalised(logits) - half).detach())
         count = torch.full((len(u),), optimizer.state[logits]["n_iter"])
-        return Rows(u, torch.empty(0), torch.empty(0), count)
+        return Answer(u, count)
 
     return Rival(
         name="L-BFGS, training settings (float32)",
         call=call,
         samples=problem.rows,
-        gaps=lambda rows: problem.gaps(rows.u),
+        gaps=lambda answer: problem.gaps(answer.u),
         iterations=_iterations,
     )
 
@@ -122,11 +134,13 @@ def paper_until(problem: Problem, gap: float, bench: Bench) -> Rival:
     while True:
         rival = _lbfgs(problem, name, torch.float64, limit, 1e-15)
         start = time.perf_counter()
-        rows = rival.call()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            solution = rival.call()
         seconds = time.perf_counter() - start
-        if bool((problem.gaps(rows.u) <= gap).all()):
+        if bool((problem.gaps(solution.u) <= gap).all()):
             return rival
-        done = int(rows.iterations.max())
+        done = int(solution.iterations.max())
         if (
             2 * done < limit or 4 * seconds > bench.patience
         ):  # it stopped by itself, or takes too long
@@ -135,13 +149,12 @@ def paper_until(problem: Problem, gap: float, bench: Bench) -> Rival:
 
 
 def _lbfgs(problem: Problem, name: str, dtype: torch.dtype, max_iter: int, tol: float) -> Rival:
-    b = problem.b
-    options = Options(tol=tol, max_iter=max_iter, dtype=dtype)
+    scores = problem.scores.to(dtype)
     return Rival(
         name=name,
-        call=lambda: METHODS["lbfgs"](problem.cost, b, options),
+        call=lambda: solve(scores, problem.cost, method="lbfgs", tol=tol, max_iter=max_iter),
         samples=problem.rows,
-        gaps=lambda rows: problem.gaps(rows.u),
+        gaps=lambda solution: problem.gaps(solution.u),
         iterations=_iterations,
     )
 
@@ -239,7 +252,7 @@ def _kernel(problem: Problem) -> np.ndarray:
     return torch.exp(-problem.cost.matrix().double() / 2).numpy()
 
 
-def _iterations(answer: Solution | Rows) -> Tensor:
+def _iterations(answer: Solution | Answer) -> Tensor:
     return answer.iterations
 
 

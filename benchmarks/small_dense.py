@@ -35,7 +35,7 @@ def run(bench: Bench) -> Report:
         report.targets.append(
             Target(f"dense, exact, d = {d}", worst * 1e6, limit, unit="µs/sample")
         )
-    for d in sizes:
+    for d in () if bench.own else sizes:
         ratio = min(_ratio(found[kind, d]) for kind in _costs(d))
         name = f"dense, d = {d}: L-BFGS at its training settings / ours, float32"
         report.targets.append(Target(name, ratio, 300, at_most=False, unit="×"))
@@ -60,13 +60,17 @@ def _rivals(bench: Bench, problem: Problem) -> list[rivals.Rival]:
         rivals.ours_solve(problem, torch.float32),
         rivals.ours_softmax(problem),
         rivals.ours_loss(problem),
-        rivals.paper(shorter),
-        rivals.paper_by_hand(shorter),
-        rivals.paper_until(few, EQUAL_GAP, bench),
+        *bench.others(
+            lambda: [
+                rivals.paper(shorter),
+                rivals.paper_by_hand(shorter),
+                rivals.paper_until(few, EQUAL_GAP, bench),
+                rivals.torch_softmax(problem),
+            ]
+        ),
         *bench.optional("scipy", lambda: rivals.nnls(problem)),
         *bench.optional("proxsuite", lambda: rivals.proxqp(problem.first(500))),
         *bench.optional("cvxpylayers", lambda: rivals.cvxpylayer(problem.first(200))),
-        rivals.torch_softmax(problem),
         *bench.optional("entmax", lambda: rivals.sparsemax(problem)),
     ]
 

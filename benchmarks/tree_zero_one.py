@@ -29,7 +29,7 @@ def run(bench: Bench) -> Report:
                     rivals.ours_solve(problem),
                     rivals.ours_softmax(problem),
                     rivals.ours_loss(problem),
-                    rivals.torch_softmax(problem),
+                    *bench.others(lambda p=problem: [rivals.torch_softmax(p)]),
                     *bench.optional("entmax", lambda p=problem: rivals.sparsemax(p)),
                 ]
             )

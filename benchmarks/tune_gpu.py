@@ -14,7 +14,9 @@ from torch import Tensor
 from benchmarks.gpu import BATCH, GAP, SETS, device_time
 from geosoftmax import DenseCost, GridCost
 from geosoftmax.backends.triton import grid, rows, sinkhorn
-from geosoftmax.backends.triton.grid import Tuning
+from geosoftmax.backends.triton.grid import SplittingPlaneTables, Tuning
+from geosoftmax.backends.triton.tiles import padded
+from geosoftmax.solvers.tables import spectrum
 
 SIDES = (16, 28, 64, 128)
 CLASSES = (9, 120, 250, 500, 1000)
@@ -30,16 +32,19 @@ def main() -> None:
 
 def _warps():
     for side in SIDES:
-        cost, sets, targets = _problem(side)
+        cost, sets = _problem(side)
+        tables = _plane_tables(cost)
+        targets = [torch.softmax(x.flatten(1), 1).reshape(x.shape) for x in sets]
+        scalings = sinkhorn.make_tables(spectrum(cost)[0])
         for left in (True, False):
             yield (
                 f"solve {side}×{side}, {'from the left' if left else 'turned'}",
-                [_solve(cost, sets, Tuning(w, left)) for w in WARPS],
+                [_solve(tables, sets, Tuning(w, left)) for w in WARPS],
             )
         yield (
             f"Sinkhorn {side}×{side}",
             [
-                _clock(lambda a, w=w, c=cost: sinkhorn.sinkhorn_grid(c, a, w), targets)
+                _clock(lambda a, w=w, t=scalings: sinkhorn.solve_plane(t, a, w), targets)
                 for w in WARPS
             ],
         )
@@ -47,10 +52,11 @@ def _warps():
 
 def _intervals():
     for side in SIDES:
-        cost, sets, _ = _problem(side)
-        known = grid.TUNING[grid.padded(side) ** 2]
+        cost, sets = _problem(side)
+        tables = _plane_tables(cost)
+        known = grid.TUNING[padded(side) ** 2]
         tunings = [known._replace(check=c, refresh=r) for c, r in INTERVALS]
-        yield f"solve {side}×{side}", [_solve(cost, sets, t) for t in tunings]
+        yield f"solve {side}×{side}", [_solve(tables, sets, t) for t in tunings]
 
 
 def _rows():
@@ -58,23 +64,29 @@ def _rows():
         torch.manual_seed(d)
         cost = DenseCost.from_points(torch.randn(d, 16).double(), p=1).to("cuda")
         sets = [torch.randn(BATCH, d, device="cuda") for _ in range(SETS)]
+        tables = rows.make_tables(*spectrum(cost))
         cells = [
-            _clock(lambda x, w=w, c=cost: rows.split_rows(c, x, GAP, 2000, w), sets) for w in WARPS
+            _clock(lambda x, w=w, t=tables: rows.solve(t, x, GAP, 2000, w), sets) for w in WARPS
         ]
         yield f"solve {d} classes", cells
 
 
-def _problem(side: int) -> tuple[GridCost, list[Tensor], list[Tensor]]:
+def _problem(side: int) -> tuple[GridCost, list[Tensor]]:
     cost = (GridCost((side, side), p=2) / 2).to("cuda")
     torch.manual_seed(side)
     sets = [torch.randn(BATCH, side, side, device="cuda") for _ in range(SETS)]
-    return cost, sets, [torch.softmax(x.flatten(1), 1).reshape(x.shape) for x in sets]
+    return cost, sets
 
 
-def _solve(cost: GridCost, sets: list[Tensor], tuning: Tuning) -> str:
-    if not 64 <= cost.size / tuning.warps <= 4096:  # entries to a warp: nothing outside is fast
+def _plane_tables(cost: GridCost) -> SplittingPlaneTables:
+    return grid.make_tables(*spectrum(cost), cost.p)
+
+
+def _solve(tables: SplittingPlaneTables, sets: list[Tensor], tuning: Tuning) -> str:
+    entries = tables.shape[0] * tables.shape[1] / tuning.warps
+    if not 64 <= entries <= 4096:  # to a warp: nothing outside is fast
         return "–"
-    return _clock(lambda x: grid.split_grid(cost, x, GAP, 2000, tuning), sets)
+    return _clock(lambda x: grid.solve(tables, x, GAP, 2000, tuning), sets)
 
 
 def _clock(call: Callable[[Tensor], object], sets: list[Tensor]) -> str:

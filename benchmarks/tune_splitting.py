@@ -2,7 +2,7 @@
 
 Prints steps to a gap of 1e-3 on drawings: for penalties and kernels from narrow to wide, then for
 the number of first steps, also on scores of networks that learn. The tables from which
-``SPLIT_PENALTY`` and ``SPLIT_FIRST_STEPS`` in ``backends/reference.py`` were taken. A minute.
+``SPLIT_PENALTY`` and ``SPLIT_FIRST_STEPS`` in ``backends/settings.py`` were taken. A minute.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from benchmarks.grid import _fields, load_drawings
 from geosoftmax import GridCost, geometric_logistic_loss, smooth_scores
-from geosoftmax.backends import reference
+from geosoftmax.backends import reference, settings
+from geosoftmax.solvers.products import Products
+from geosoftmax.solvers.tables import spectrum
 
 PENALTIES = (0.15, 0.3, 0.45, 0.7, 1.0)
 FIRST = (10, 15, 20, 30)
@@ -28,14 +30,14 @@ def main() -> None:
     _head("28×28", "field", "λmax", "gradient", *(f"penalty {p:g}" for p in PENALTIES))
     for p, scale in SCALES:
         cost = GridCost((28, 28), p=p) * scale
-        largest = float(reference.spectrum(cost)[2].max())
+        largest = float(spectrum(cost).eigenvalues.max())
         for field, scores in _fields(drawings, cost).items():
-            b = reference.obstacle(cost, scores, reference.peaks(cost, scores))
-            steps = [_steps(reference.accelerate, cost, b)]
-            kept = reference.SPLIT_PENALTY
-            for reference.SPLIT_PENALTY in PENALTIES:
-                steps.append(_steps(reference.split, cost, b))
-            reference.SPLIT_PENALTY = kept
+            b = reference.obstacle(scores, reference.peaks(scores, 2), 2)
+            steps = [_gradient_steps(cost, b)]
+            before = settings.SPLIT_PENALTY
+            for settings.SPLIT_PENALTY in PENALTIES:
+                steps.append(_splitting_steps(cost, b, settings.SPLIT_FIRST_STEPS[p]))
+            settings.SPLIT_PENALTY = before
             means = (f"{found.mean():.0f}" for found in steps)
             _row(f"p={p}, × {scale:g}", field, f"{largest:.0f}", *means)
     print("\nMean and most steps, by the number of steps with the first penalty.\n")
@@ -46,13 +48,11 @@ def main() -> None:
         if (p, scale) == (2, 0.5):
             fields |= _learnt(cost)
         for field, scores in fields.items():
-            b = reference.obstacle(cost, scores, reference.peaks(cost, scores))
-            cells, kept = [], reference.SPLIT_FIRST_STEPS
+            b = reference.obstacle(scores, reference.peaks(scores, 2), 2)
+            cells = []
             for n in FIRST:
-                reference.SPLIT_FIRST_STEPS = {1.0: n, 2.0: n}
-                steps = _steps(reference.split, cost, b)
+                steps = _splitting_steps(cost, b, n)
                 cells.append(f"{steps.mean():.0f}, {steps.max():.0f}")
-            reference.SPLIT_FIRST_STEPS = kept
             _row(f"p={p}, × {scale:g}", field, *cells)
 
 
@@ -82,8 +82,15 @@ def _learnt(cost: GridCost) -> dict[str, Tensor]:
     return found
 
 
-def _steps(solve, cost: GridCost, b: Tensor) -> Tensor:
-    return solve(cost, b, None, GAP, MOST, torch.float64).iterations.double()
+def _gradient_steps(cost: GridCost, b: Tensor) -> Tensor:
+    rows = reference.accelerate(Products(cost), b, None, GAP, MOST, torch.float64)
+    return rows.iterations.double()
+
+
+def _splitting_steps(cost: GridCost, b: Tensor, first_steps: int) -> Tensor:
+    parts = Products(cost), spectrum(cost), first_steps
+    rows = reference.split(*parts, b, None, GAP, MOST, torch.float64)
+    return rows.iterations.double()
 
 
 def _head(*cells: str) -> None:

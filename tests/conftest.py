@@ -24,6 +24,10 @@ TOLERANCES = {
 }
 
 
+#: torch.compile instantiates rules of autograd, and warns of it itself.
+compiles = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+
+
 def assert_close(actual, expected, dtype=None, **kwargs):
     """`torch.testing.assert_close` with the tolerance of a dtype (by default that of `actual`)."""
     tolerance = TOLERANCES[dtype or actual.dtype]._asdict()

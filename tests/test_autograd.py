@@ -24,6 +24,8 @@ from geosoftmax import (
     sinkhorn_potential,
     smooth_scores,
 )
+from geosoftmax.operators import Options
+from tests.conftest import compiles
 from tests.generators import randn
 
 F64 = torch.float64
@@ -248,7 +250,6 @@ def test_gradient_per_sample(name):
 # ------------------------------------------------------------------ torch.compile
 
 # dynamo makes a torch.autograd.Function of its own, which torch warns about
-compiles = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 
 
 def compiled_like_eager(function, *inputs, dynamic=None):
@@ -441,7 +442,7 @@ def test_a_loss_with_its_slope_has_all_derivatives(layer, share):
     part = 1.0 if share is None else share
     given = (f, target, part * expected.detach(), part * slope, cost, share)
     if layer == "geometric":
-        found = autograd.loss(*given, 1e-12, 1000, "active_set")
+        found = autograd.fused_loss(*given, Options("loss", 1e-12, 1000, "active_set"))
     else:
         found = autograd.potential_loss(*given)
     values = [(weight * expected).sum(), (weight * found).sum()]

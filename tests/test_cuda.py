@@ -1,5 +1,8 @@
 """On a GPU everything gives what it gives on the CPU. Run with ``pytest -m gpu``."""
 
+import contextlib
+import warnings
+
 import pytest
 import torch
 
@@ -18,6 +21,7 @@ from geosoftmax import (
     sinkhorn_potential,
     solve,
 )
+from tests.conftest import compiles
 
 pytestmark = [
     pytest.mark.gpu,
@@ -81,7 +85,7 @@ def test_modules_move_with_their_cost():
     assert loss.log_scale.grad is not None
 
 
-# ------------------------------------------------------------------ nobody waits for the device
+# ------------------------------------------------------------------ no host synchronisation
 
 FUSED = {
     "plane": GridCost((28, 28)) / 2,
@@ -107,6 +111,20 @@ def fused(request):
     return cost, scores.requires_grad_(), target
 
 
+@contextlib.contextmanager
+def no_synchronisation():
+    """Fail where the host waits for the device."""
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        prototype = "Synchronization debug mode is a prototype feature"
+        warnings.filterwarnings("ignore", prototype, UserWarning)
+        try:
+            torch.cuda.set_sync_debug_mode("error")
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+
+
 def run_once(cost, scores, target, **options):
     loss = geometric_logistic_loss(scores, target, cost, tol=1e-3, **options)
     return loss, torch.autograd.grad(loss.sum(), scores)[0]
@@ -123,8 +141,7 @@ def test_no_synchronisation(fused, request):
     geometric_softmax(scores, cost).square().sum().backward()
     potential_logistic_loss(scores, target, cost).backward()
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_synchronisation():
         run_once(cost, scores, target)
         run_once(cost, scores, labelled(cost, scores))
         solve(scores.detach(), cost, tol=1e-3)
@@ -133,10 +150,10 @@ def test_no_synchronisation(fused, request):
             potential_logistic_loss(scores, target, cost).backward()
         if name in REFINED:
             geometric_softmax(scores, cost).square().sum().backward()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
+@compiles
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")  # Inductor's advice
 def test_modules_do_not_synchronise(fused):
     """They keep what is derived from their cost, also where a compiled graph calls them."""
     cost, scores, target = fused
@@ -149,14 +166,13 @@ def test_modules_do_not_synchronise(fused):
     for call in steps * 2:
         call(scores, target).backward()
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_synchronisation():
         for call in steps:
             call(scores, target).backward()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
+# Torch warns of the side stream, on which the test warms up.
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream:UserWarning")
 def test_cuda_graphs_replay_it(fused):
     cost, scores, _ = fused
     target = labelled(cost, scores)
@@ -220,6 +236,7 @@ def test_half_precision_and_autocast(dtype):
     torch.testing.assert_close(loss.float(), plain, atol=2e-2, rtol=2e-2)
 
 
+@compiles
 def test_compiled_without_a_break():
     cost = FUSED["plane"].to("cuda")
     scores = torch.randn(4, 28, 28, device="cuda", requires_grad=True)

@@ -14,8 +14,10 @@ from geosoftmax import (
     potential_logistic_loss,
     sinkhorn_negentropy,
 )
-from geosoftmax.backends import reference
-from geosoftmax.backends import triton as gpu
+from geosoftmax.backends import reference, settings
+from geosoftmax.backends.triton import grid, hull, policy, potential, refine, rows, sinkhorn
+from geosoftmax.solvers.products import Products
+from tests.contracts.backend import plain_solution
 from tests.generators import randn
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, on masked lanes
@@ -57,6 +59,65 @@ TREES = {
 }
 
 
+# ------------------------------------------------------------------ tables, from a cost
+
+
+def axes_of(cost):
+    return cost.axes if isinstance(cost, GridCost) else [cost]
+
+
+def kernel_of(cost):
+    return torch.exp(-cost.matrix().double() / 2)
+
+
+def spectrum(cost):
+    """Kernels along the axes, their eigenvectors, and the eigenvalues of the product."""
+    kernels = [kernel_of(axis) for axis in axes_of(cost)]
+    values, bases = torch.ones((), dtype=torch.float64, device=DEVICE), []
+    for K in kernels:
+        one, vectors = torch.linalg.eigh(K)
+        values = values[..., None] * one.clamp_min(0)
+        bases.append(vectors)
+    return kernels, bases, values
+
+
+def plane_tables(cost):
+    return grid.make_tables(*spectrum(cost), cost.p)
+
+
+def split_plane(cost, f, tol, max_iter):
+    return grid.solve(plane_tables(cost), f, tol, max_iter)
+
+
+def split_rows(cost, f, tol, max_iter):
+    return rows.solve(rows.make_tables(*spectrum(cost)), f, tol, max_iter)
+
+
+def refined(cost, f, tol, max_iter):
+    return refine.solve(refine.make_tables(*spectrum(cost)), f, tol, max_iter)
+
+
+def solve_line(cost, f, tol, max_iter):
+    half_distances = axes_of(cost)[0].matrix()[0].double() / 2  # positions are sorted
+    return hull.solve(half_distances, f)
+
+
+def solve_tree(cost, f, tol, max_iter):
+    tree = cost.as_tree()
+    tables = policy.make_tables(tree.parents, tree.levels, tree.outputs, tree.r, tree.D)
+    return policy.solve(tables, f)
+
+
+def solve_sinkhorn(cost, alpha):
+    if len(cost.shape) == 2:
+        tables = sinkhorn.make_tables([kernel_of(axis) for axis in cost.axes])
+        return sinkhorn.solve_plane(tables, alpha)
+    return sinkhorn.solve_rows(sinkhorn.make_row_tables(kernel_of(cost)), alpha)
+
+
+# ------------------------------------------------------------------ solves
+
+
 def scores_for(cost, batch, dtype=torch.float32):
     f = 2 * randn(batch, *cost.shape, seed=cost.size)
     if cost.size > 2:
@@ -68,16 +129,16 @@ def compare(cost, f, found, tol):
     """A true bracket of the gap that was asked for, and a distribution near the exact one."""
     alpha, u, lower, upper, iterations = found
     double = f.double()
-    peak = reference.peaks(cost, double)
-    b = reference.obstacle(cost, double, peak)
-    exact = reference.active_set(cost, b, None)
+    peak = reference.peaks(double, len(cost.shape))
+    b = reference.obstacle(double, peak, len(cost.shape))
+    exact = plain_solution(cost, b)
     assert alpha.shape == u.shape == f.shape
     assert alpha.dtype == u.dtype == f.dtype
     assert (upper - lower <= tol).all()
     assert (lower <= exact.upper + peak).all()
     assert (exact.lower + peak <= upper).all()
     assert (iterations >= 0).all()
-    _, low, high = reference.certify(cost, b, u.double())
+    _, low, high = reference.certify(Products(cost), b, u.double())
     assert (high - low <= tol).all()
     weighted = (exact.u * b).flatten(1)
     expected = weighted / weighted.sum(1, keepdim=True)
@@ -93,10 +154,10 @@ def compare(cost, f, found, tol):
 def test_planes(name, batch):
     cost = PLANES[name].to(DEVICE)
     f = scores_for(cost, batch)
-    compare(cost, f, gpu.split_grid(cost, f, TOL, 1000), TOL)
+    compare(cost, f, split_plane(cost, f, TOL, 1000), TOL)
 
 
-@pytest.mark.parametrize("solve", [gpu.split_grid, gpu.split_rows])
+@pytest.mark.parametrize("solve", [split_plane, split_rows])
 def test_tolerances_above_one(solve):
     """A kernel begins with a gap of 1, which is no reason to stop, or never to."""
     cost = (GridCost((8, 8)) / 16).to(DEVICE)
@@ -108,20 +169,20 @@ def test_tolerances_above_one(solve):
 
 
 @pytest.mark.parametrize("most", [5, 30, 70])
-@pytest.mark.parametrize("solve", [gpu.split_grid, gpu.split_rows])
+@pytest.mark.parametrize("solve", [split_plane, split_rows])
 def test_iterations_end_when_they_should(solve, most):
     cost = (GridCost((8, 8)) / 2).to(DEVICE)
     f = (3 * randn(3, 8, 8, seed=5)).to(torch.float32).to(DEVICE)
     _, _, lower, upper, iterations = solve(cost, f, 1e-12, most)  # which is not reached
-    first = reference.SPLIT_FIRST_STEPS[2.0]
+    first = settings.SPLIT_FIRST_STEPS[2.0]
     assert (iterations >= most).all()
-    assert (iterations < max(most, first) + reference.SPLIT_CHECK_EVERY).all()
+    assert (iterations < max(most, first) + settings.SPLIT_CHECK_EVERY).all()
     assert (upper > lower).all()
 
 
-@pytest.mark.parametrize("solve", [gpu.split_grid, gpu.split_rows])
+@pytest.mark.parametrize("solve", [split_plane, split_rows])
 def test_iterates_may_vanish_on_the_way(solve, monkeypatch):
-    monkeypatch.setitem(reference.SPLIT_FIRST_STEPS, 2.0, 5)  # a look while two of these have
+    monkeypatch.setitem(settings.SPLIT_FIRST_STEPS, 2.0, 5)  # a look while two of these have
     cost = (GridCost((4, 4)) / 2).to(DEVICE)
     f = (3 * randn(48, 4, 4, seed=4))[[3, 4, 22]].to(torch.float32).to(DEVICE)
     compare(cost, f, solve(cost, f, TOL, 1000), TOL)
@@ -132,7 +193,28 @@ def test_iterates_may_vanish_on_the_way(solve, monkeypatch):
 def test_rows(name, batch):
     cost = ROWS[name].to(DEVICE)
     f = scores_for(cost, batch)
-    compare(cost, f, gpu.split_rows(cost, f, TOL, 1000), TOL)
+    compare(cost, f, split_rows(cost, f, TOL, 1000), TOL)
+
+
+@pytest.mark.parametrize("entry", [0.2, -0.2])
+@pytest.mark.parametrize("solve", [split_rows, refined])
+def test_brackets_hold_where_the_diagonal_is_not_one(solve, entry):
+    """As of a matrix that gradient steps have moved."""
+    C = 3 * DenseCost.from_points(randn(12, 3, seed=1), p=1).matrix()  # far from singular
+    cost = DenseCost(C + entry * torch.eye(12), validate=False).to(DEVICE)
+    f = scores_for(cost, 7)
+    _, u, lower, upper, _ = solve(cost, f, 1e-12, 5)  # which is not reached
+    double = f.double()
+    peak = reference.peaks(double, len(cost.shape))
+    b = reference.obstacle(double, peak, len(cost.shape))
+    h = u.double() @ kernel_of(cost)
+    v = (b - h).clamp_min(0) / cost.diagonal.clamp(max=1)
+    w = u.double() + v  # feasible: Kw ≥ b
+    feasible = torch.log((w * (w @ kernel_of(cost))).sum(1)) + peak
+    exact = plain_solution(cost, b)
+    assert (upper >= feasible - 1e-5).all()
+    assert (lower <= exact.upper + peak).all()
+    assert (exact.lower + peak <= upper).all()
 
 
 SMALL = {name: ROWS[name] for name in ("one", "ordinal", "points", "3-d", "zero-one")}
@@ -143,7 +225,7 @@ REFINED = {**SMALL, "3x5": PLANES["3x5"]}
 def test_refined(name):
     cost = REFINED[name].to(DEVICE)
     f = scores_for(cost, 2)
-    compare(cost, f, gpu.refine(cost, f, 1e-6, 1000), 1e-6)
+    compare(cost, f, refined(cost, f, 1e-6, 1000), 1e-6)
 
 
 @pytest.mark.parametrize("name", REFINED)
@@ -151,7 +233,7 @@ def test_solves_on_a_support(name):
     cost = REFINED[name].to(DEVICE)
     rhs = randn(3, *cost.shape, seed=4).to(torch.float32).to(DEVICE)
     support = rhs > -0.5
-    found = gpu.solve_on(cost, rhs, support, 1000)
+    found = refine.solve_on(refine.make_tables(*spectrum(cost)), rhs, support, 1000)
     exact = cost.solve(rhs.double(), support)
     assert not found[~support].any()
     assert torch.allclose(found.double(), exact, atol=1e-5 * float(exact.abs().max()))
@@ -164,7 +246,7 @@ def test_lines(name, batch, dtype):
     cost = LINES[name].to(DEVICE)
     f = scores_for(cost, batch, dtype)
     tol = 1e-10 if dtype == torch.float64 else 1e-5
-    compare(cost, f, gpu.prune_line(cost, f, tol, 1000), tol)
+    compare(cost, f, solve_line(cost, f, tol, 1000), tol)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -174,7 +256,7 @@ def test_trees(name, batch, dtype):
     cost = TREES[name].to(DEVICE)
     f = scores_for(cost, batch, dtype)
     tol = 1e-10 if dtype == torch.float64 else 1e-5
-    compare(cost, f, gpu.prune_tree(cost, f, tol, 1000), tol)
+    compare(cost, f, solve_tree(cost, f, tol, 1000), tol)
 
 
 @pytest.mark.parametrize("name", [*PLANES, *ROWS])
@@ -184,8 +266,8 @@ def test_sinkhorn(name):
     if cost.size > 2:
         alpha[1, ..., ::2] = 0
     alpha = alpha / alpha.flatten(1).sum(1).reshape(-1, *[1] * len(cost.shape))
-    v = gpu.whole_sinkhorn(cost)(cost, alpha)
-    exact = reference.sinkhorn(cost, alpha, 1e-13, 200).v
+    v = solve_sinkhorn(cost, alpha)
+    exact = reference.sinkhorn(Products(cost).matvec, alpha, 1e-13, 200).v
     assert torch.equal(v > 0, alpha > 0)
     # v itself is ill-conditioned; what matters is the potential
     potential, expected = (torch.log(cost.matvec(x.double())) for x in (v, exact))
@@ -193,12 +275,12 @@ def test_sinkhorn(name):
 
 
 @pytest.mark.parametrize("name", ["3x5", "31x17", "1x9"])
-def test_fit(name):
+def test_loss(name):
     cost = PLANES[name].to(DEVICE)
     f = scores_for(cost, 3) + 100
     target = torch.softmax(f.flatten(1) / 2, 1).reshape(f.shape)
-    alpha, _, lower, _, _ = gpu.split_grid(cost, f, TOL, 1000)
-    loss, slope = gpu.fit_grid(cost, f, target, TOL, 1000)
+    alpha, _, lower, _, _ = split_plane(cost, f, TOL, 1000)
+    loss, slope = grid.loss(plane_tables(cost), f, target, TOL, 1000)
     double = target.double()
     linear = torch.where(double > 0, double * f, 0.0).flatten(1).sum(1)
     mass = double.flatten(1).sum(1)
@@ -209,13 +291,14 @@ def test_fit(name):
 
 @pytest.mark.parametrize("name", ["3x5", "31x17", "1x9"])
 @pytest.mark.parametrize("width", [1.0, 20.0, 300.0])
-def test_fit_potential(name, width):
+def test_loss_of_the_potential_layer(name, width):
     cost = PLANES[name].to(DEVICE)
     g = (width * randn(4, *cost.shape, seed=3)).float().to(DEVICE)
     target = torch.softmax(3 * randn(4, cost.size, seed=4), 1).reshape(g.shape).to(DEVICE)
     target[1, ..., ::2] = 0
     target = (target / target.flatten(1).sum(1)[:, None, None]).float()
-    loss, slope = gpu.fit_potential(cost, g, target, share=0.5)
+    tables = potential.make_tables([axis.matrix() for axis in cost.axes])
+    loss, slope = potential.loss(tables, g, target, share=0.5)
     exact = g.double().requires_grad_()
     expected = potential_logistic_loss(exact, target.double(), cost, reduction="none") / 2
     (expected_slope,) = torch.autograd.grad(expected.sum(), exact)
@@ -228,11 +311,11 @@ def test_fit_potential(name, width):
 @pytest.mark.parametrize("kernel", ["planes", "rows", "lines", "trees", "refined"])
 def test_rows_without_a_solution_show_it_and_spoil_no_other(kernel):
     cost, solve = {
-        "planes": (PLANES["3x5"], gpu.split_grid),
-        "rows": (ROWS["ordinal"], gpu.split_rows),
-        "lines": (LINES["few"], gpu.prune_line),
-        "refined": (ROWS["ordinal"], gpu.refine),
-        "trees": (TREES["all nodes"], gpu.prune_tree),
+        "planes": (PLANES["3x5"], split_plane),
+        "rows": (ROWS["ordinal"], split_rows),
+        "lines": (LINES["few"], solve_line),
+        "refined": (ROWS["ordinal"], refined),
+        "trees": (TREES["all nodes"], solve_tree),
     }[kernel]
     cost = cost.to(DEVICE)
     f = scores_for(cost, 5)
@@ -248,8 +331,8 @@ def test_rows_without_a_solution_show_it_and_spoil_no_other(kernel):
 def test_non_contiguous_scores_and_many_batch_dimensions():
     cost = PLANES["3x5"].to(DEVICE)
     f = scores_for(cost, 6).reshape(2, 3, 3, 5).transpose(0, 1)
-    found = gpu.split_grid(cost, f, TOL, 1000)
-    again = gpu.split_grid(cost, f.contiguous().reshape(6, 3, 5), TOL, 1000)
+    found = split_plane(cost, f, TOL, 1000)
+    again = split_plane(cost, f.contiguous().reshape(6, 3, 5), TOL, 1000)
     for one, two in zip(found, again, strict=True):
         assert torch.equal(one.reshape(two.shape), two)
 
@@ -273,10 +356,10 @@ def test_memory_beyond_input_and_output_is_at_most_the_input():
     cost = PLANES["3x5"].to(DEVICE)
     f = scores_for(cost, 3)
     target = torch.softmax(f.flatten(1) / 2, 1).reshape(f.shape)
-    gpu.fit_grid(cost, f, target, TOL, 1000)  # makes the tables of the cost
+    tables = plane_tables(cost)
     with Allocated() as loss:
-        output, _ = gpu.fit_grid(cost, f, target, TOL, 1000)
+        output, _ = grid.loss(tables, f, target, TOL, 1000)
     assert output.nbytes < loss.bytes <= output.nbytes + f.nbytes
     with Allocated() as solve:
-        outputs = gpu.split_grid(cost, f, TOL, 1000)
+        outputs = grid.solve(tables, f, TOL, 1000)
     assert solve.bytes == sum(t.nbytes for t in outputs)

@@ -17,6 +17,7 @@ from geosoftmax.functional import (
     solve,
 )
 from geosoftmax.solvers import ConvergenceWarning, Solution
+from geosoftmax.warming import warm_up
 
 __version__ = "0.1.0"
 
@@ -46,4 +47,5 @@ __all__ = [
     "smooth_scores",
     "solve",
     "solvers",
+    "warm_up",
 ]

@@ -1,11 +1,13 @@
-"""Derivatives, all of them, and nothing else.
+"""All derivatives.
 
-Three functions of the maths are given to autograd by their own rule; all others are plain torch on
-top of them. Each takes the value that a solver found, so that no rule solves (QP) twice:
+Functions of the maths are given to autograd by rules of their own; the rest is plain torch on top
+of them. Each rule takes the value that a solver found, so that none solves (QP) twice:
 
 - `minimiser`: ``u(b, θ)`` of (QP). One solve on the support: ``K_SS du = db - dK u``.
 - `log_sum_exp`: ``∂/∂f = α``, ``∂/∂θ = -⟨u, ∂K u⟩ / Z``; no solve at all.
 - `scaling`: ``v(α, θ)`` with ``v · Kv = α``: ``(D_h + D_v K) dv = dα - v ∂K v``.
+- `negentropy`: ``∂Ω/∂α`` is the potential, ``∂Ω/∂θ = ⟨v, ∂K v⟩``.
+- `fused_loss`: the slope came with the loss.
 
 ``θ`` is the parameter of the cost. Rules are written with differentiable pieces, so that second
 derivatives follow. ``jvp`` rules live in subclasses because ``torch.compile`` refuses functions
@@ -14,6 +16,7 @@ that have one.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -21,9 +24,13 @@ import torch
 from torch import Tensor
 from torch.autograd import Function, forward_ad
 
-from geosoftmax import _ops
-from geosoftmax.backends.sinkhorn import shifted_solve
+from geosoftmax import operators
+from geosoftmax.backends.reference import shifted_solve
 from geosoftmax.costs.base import Cost
+from geosoftmax.operators import Options
+from geosoftmax.solvers.base import IndexLoss
+from geosoftmax.solvers.plans import PLANS
+from geosoftmax.solvers.products import Averages, Products
 from geosoftmax.validation import is_concrete, is_readable
 
 #: Rounds of Chebyshev's method for a linear system of `scaling`, to float64 precision.
@@ -45,6 +52,23 @@ def expand(per_sample: Tensor, cost: Cost) -> Tensor:
     return per_sample[(..., *[None] * len(cost.shape))]
 
 
+# ------------------------------------------------------------------ products
+
+
+def product(u: Tensor, cost: Cost) -> Tensor:
+    """Return ``K u``: prepared, unless its derivative in the parameter of the cost is asked for."""
+    if is_constant(cost.parameter) and is_concrete(u):
+        return PLANS.get(cost, "products", lambda: Products(cost)).matvec(u)
+    return cost.matvec(u)
+
+
+def average(u: Tensor, cost: Cost) -> Tensor:
+    """Return means of ``u``, weighed by ``exp(-C)``, the same way."""
+    if is_constant(cost.parameter) and is_concrete(u):
+        return PLANS.get(cost, "averages", lambda: Averages(cost * 2))(u)
+    return (cost * 2).average(u)
+
+
 # ------------------------------------------------------------------ public pieces
 
 
@@ -56,14 +80,14 @@ def half_exponential(f: Tensor, cost: Cost) -> tuple[Tensor, Tensor]:
 
 def minimiser(b: Tensor, u: Tensor, cost: Cost) -> Tensor:
     """Return ``u`` as a function of ``b`` and of the parameter of the cost."""
-    if _is_constant(b, cost.parameter, u):
+    if is_constant(b, cost.parameter, u):
         return u
     return _rule(_Minimiser, _MinimiserForward).apply(b, cost.parameter, u, cost)
 
 
 def softmax(f: Tensor, u: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
     """Return ``α = u b / ⟨b,u⟩`` as a function of ``f`` and of the parameter of the cost."""
-    if _is_constant(f, cost.parameter, u):
+    if is_constant(f, cost.parameter, u):
         return alpha
     b, _ = half_exponential(f, cost)
     weighted = minimiser(b, u, cost) * b
@@ -73,44 +97,78 @@ def softmax(f: Tensor, u: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
 
 def log_sum_exp(f: Tensor, u: Tensor, alpha: Tensor, value: Tensor, cost: Cost) -> Tensor:
     """Return the value as a function of ``f`` and of the parameter of the cost."""
-    if _is_constant(f, cost.parameter, u):
+    if is_constant(f, cost.parameter, u):
         return value.to(f.dtype)
-    if is_everyday(f, cost.parameter, u):
+    if has_plain_gradient(f, cost.parameter, u):
         return _Value.apply(f, u, alpha, value, cost)  # pyright: ignore[reportReturnType]
     return _rule(_LogSumExp, _LogSumExpForward).apply(f, cost.parameter, u, value, cost)
 
 
-def loss(
+def fused_loss(
     f: Tensor, target: Tensor, loss: Tensor, slope: Tensor, cost: Cost, share: float | None,
-    tol: float, max_iter: int, method: str,
+    options: Options,
 ) -> Tensor:  # fmt: skip
     """Return the loss as a function of ``f``, given its slope ``Σα · softmax - α``.
 
     With a share, the sum of the samples' shares, and the slope is that of the share. The options
     are those that solve it once more, should second derivatives be asked for.
     """
+    part = 1.0 if share is None else share
 
     def slope_of(f: Tensor, target: Tensor) -> Tensor:
-        alpha, u, _, _, _ = _ops.solve(f.detach(), cost, tol, max_iter, method, None)
-        return _mass(target, cost) * softmax(f, u, alpha, cost) - target
+        return (_mass(target, cost) * _softmax_again(f, cost, options) - target) * part
 
-    return _Loss.apply(f, target, loss, slope, cost, share, slope_of)  # pyright: ignore
+    return _with_slope(f, target, loss, slope, cost, share, slope_of)
+
+
+def fused_index_loss(
+    f: Tensor, target: Tensor, found: IndexLoss, cost: Cost, reduction: str, ignore_index: int,
+    options: Options,
+) -> Tensor:  # fmt: skip
+    """Return a reduced loss of class indices as a function of ``f``, given its slope."""
+    if not torch.is_grad_enabled() or not f.requires_grad:
+        return found.loss
+
+    def slope_of(f: Tensor, target: Tensor) -> Tensor:
+        weight = (target != ignore_index).to(f.dtype)
+        if reduction == "mean":
+            weight = weight / weight.sum()
+        again = _softmax_again(f, cost, options)
+        return found.slope + expand(weight, cost) * (again - again.detach())
+
+    dimensions = len(cost.shape) if reduction == "none" else 0
+    return _apply_fused_loss(f, target, found, dimensions, slope_of)
 
 
 def potential_loss(
     g: Tensor, target: Tensor, loss: Tensor, slope: Tensor, cost: Cost, share: float | None
 ) -> Tensor:
     """Return the loss of the potential layer, the same way."""
+    part = 1.0 if share is None else share
 
     def slope_of(g: Tensor, target: Tensor) -> Tensor:
         v, _ = half_exponential(g, cost)
-        h = cost.matvec(v)
+        h = product(v, cost)
         beta = v * h / inner(v, h, cost, keepdim=True)
         there = target > 0
         back = torch.where(there, target / torch.where(there, h, 1.0), 0.0)
-        return _mass(target, cost) * beta - v * cost.matvec(back)
+        return (_mass(target, cost) * beta - v * product(back, cost)) * part
 
-    return _Loss.apply(g, target, loss, slope, cost, share, slope_of)  # pyright: ignore
+    return _with_slope(g, target, loss, slope, cost, share, slope_of)
+
+
+def _with_slope(
+    f: Tensor, target: Tensor, loss: Tensor, slope: Tensor, cost: Cost, share: float | None,
+    slope_of: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:  # fmt: skip
+    """Give a loss its slope; with a share, of which it is the sum."""
+    total, dimensions = (loss, len(cost.shape)) if share is None else (loss.sum(), 0)
+    return _apply_fused_loss(f, target, (total, slope), dimensions, slope_of)
+
+
+def _softmax_again(f: Tensor, cost: Cost, options: Options) -> Tensor:
+    alpha, u, _, _, _ = operators.solve(f.detach(), cost, options)
+    return softmax(f, u, alpha, cost)
 
 
 def _mass(alpha: Tensor, cost: Cost) -> Tensor:
@@ -119,7 +177,7 @@ def _mass(alpha: Tensor, cost: Cost) -> Tensor:
 
 def scaling(alpha: Tensor, v: Tensor, cost: Cost) -> Tensor:
     """Return ``v`` as a function of ``α`` and of the parameter of the cost."""
-    if _is_constant(alpha, cost.parameter, v):
+    if is_constant(alpha, cost.parameter, v):
         return v
     return _rule(_Scaling, _ScalingForward).apply(alpha, cost.parameter, v, cost)
 
@@ -139,8 +197,8 @@ def log_product(v: Tensor, cost: Cost, log_v: Tensor | None = None) -> Tensor:
 
     Where ``v`` itself may have underflowed, its logarithm says what it was.
     """
-    h = cost.matvec(v)
-    enough = h > _ops.tiny(h.dtype)
+    h = product(v, cost)
+    enough = h > tiny(h.dtype)
     if is_readable(h) and bool(enough.all()):
         return torch.log(h)
     if log_v is None:
@@ -158,16 +216,29 @@ def _rule(reverse: type[Function], forward: type[Function]) -> Any:
     return reverse if torch.compiler.is_compiling() else forward
 
 
-def is_everyday(f: Tensor, *constants: Tensor) -> bool:
+def tiny(dtype: torch.dtype) -> float:
+    """Return the smallest product with ``K`` that still has all its digits."""
+    return torch.finfo(dtype).tiny / torch.finfo(dtype).eps
+
+
+def has_plain_gradient(f: Tensor, *constants: Tensor) -> bool:
     """Whether only derivatives in ``f``, in reverse mode, can be asked for."""
-    return is_concrete(f) and _is_constant(*constants)
+    return is_concrete(f) and is_constant(*constants)
 
 
-def _is_constant(*tensors: Tensor) -> bool:
+def is_constant(*tensors: Tensor) -> bool:
     """Whether no derivative can be asked of these: then the rules, which are slow, are left out."""
-    if not is_concrete(*tensors) or forward_ad._current_level >= 0:
+    if not is_concrete(*tensors) or is_forward_mode():
         return False
-    return not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))
+    return not (torch.is_grad_enabled() and any(map(_requires_grad, tensors)))
+
+
+def is_forward_mode() -> bool:
+    """Whether derivatives are asked for in forward mode."""
+    return forward_ad._current_level >= 0
+
+
+_requires_grad = operator.attrgetter("requires_grad")
 
 
 def _parameter_vjp(cost: Cost, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -190,7 +261,7 @@ class _SupportSolve(Function):
 
     @staticmethod
     def forward(rhs: Tensor, theta: Tensor, support: Tensor, cost: Cost) -> Tensor:
-        return _ops.support_solve(rhs, support, cost.with_parameter(theta))
+        return operators.support_solve(rhs, support, cost.with_parameter(theta))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -277,25 +348,36 @@ class _Value(Function):
         return expand(grad, ctx.cost) * alpha, None, None, None, None
 
 
-class _Loss(Function):
-    """All of a loss in one step, of scores alone; `slope_of` is its slope once more, with ties."""
+class _FusedLoss(Function):
+    """A loss that came with its slope in the scores (`found`), and has no other derivative.
+
+    `dimensions` are those of a signal that the loss does not have; ``slope_of(f, target)`` is the
+    slope once more, as a function of the scores.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, f: Tensor, target: Tensor, loss: Tensor, slope: Tensor, cost: Cost,
-        share: float | None, slope_of: Callable[[Tensor, Tensor], Tensor],
+        ctx: Any, f: Tensor, target: Tensor, found: tuple[Any, ...], dimensions: int,
+        slope_of: Callable[[Tensor, Tensor], Tensor],
     ) -> Tensor:  # fmt: skip
-        ctx.cost, ctx.share, ctx.slope_of = cost, share, slope_of
-        ctx.save_for_backward(f, target, slope)
-        return loss.view_as(loss) if share is None else loss.sum()
+        loss, ctx.slope = found[:2]
+        ctx.dimensions, ctx.slope_of = dimensions, slope_of
+        ctx.save_for_backward(f, target)
+        return loss
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        f, target, slope = ctx.saved_tensors
+        f, target = ctx.saved_tensors
+        slope = ctx.slope
         if torch.is_grad_enabled():  # it will be differentiated once more
-            slope = ctx.slope_of(f, target) * (1.0 if ctx.share is None else ctx.share)
-        grad = expand(grad, ctx.cost) if ctx.share is None else grad
-        return slope * grad, None, None, None, None, None, None
+            slope = ctx.slope_of(f, target)
+        if ctx.dimensions:
+            grad = grad[(..., *[None] * ctx.dimensions)]
+        return slope * grad, None, None, None, None
+
+
+#: As ``_FusedLoss.apply``, less what only transforms of torch.func need: none is active here.
+_apply_fused_loss: Callable[..., Tensor] = super(Function, _FusedLoss).apply  # pyright: ignore
 
 
 class _LogSumExp(_Rule):
@@ -344,7 +426,7 @@ class _Scaling(_Rule):
         v = scaling(alpha, v, cost)
         h, s = _envelope(cost, v)
         z = _symmetric_solve(cost, s, s * grad)
-        y = (grad - cost.matvec(s * z)) / h
+        y = (grad - product(s * z, cost)) / h
         by_theta = None
         if ctx.needs_input_grad[1]:
             by_theta = _parameter_vjp(cost, theta, v, -y * v)
@@ -362,7 +444,7 @@ class _ScalingForward(_Scaling):
         if dtheta is not None:
             change = change - v * _parameter_jvp(cost, theta, v, dtheta)
         change = change / h
-        z = _symmetric_solve(cost, s, s * cost.matvec(change))
+        z = _symmetric_solve(cost, s, s * product(change, cost))
         return change - s * z
 
 
@@ -400,7 +482,7 @@ class _NegentropyForward(_Negentropy):
 
 def _envelope(cost: Cost, v: Tensor) -> tuple[Tensor, Tensor]:
     """Return ``h = Kv`` and ``s = sqrt(v / h)``, which symmetrises ``diag(1/h) K diag(v)``."""
-    h = cost.matvec(v).clamp_min(_ops.tiny(v.dtype))
+    h = product(v, cost).clamp_min(tiny(v.dtype))
     ratio = v / h
     positive = ratio > 0
     return h, torch.where(positive, torch.where(positive, ratio, 1.0).sqrt(), 0.0)
@@ -408,4 +490,4 @@ def _envelope(cost: Cost, v: Tensor) -> tuple[Tensor, Tensor]:
 
 def _symmetric_solve(cost: Cost, s: Tensor, rhs: Tensor) -> Tensor:
     """Solve ``(I + diag(s) K diag(s)) z = rhs``."""
-    return shifted_solve(lambda z: s * cost.matvec(s * z), rhs, ROUNDS)
+    return shifted_solve(lambda z: s * product(s * z, cost), rhs, ROUNDS)

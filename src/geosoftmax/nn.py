@@ -8,6 +8,7 @@ loss falls as the scale does, and nothing holds it.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -34,11 +35,15 @@ __all__ = [
 ]
 
 
+#: Under which the tensors of a cost are registered; no cost has more.
+_NAMES = tuple(f"cost_{k}" for k in range(16))
+
+
 class CostModule(nn.Module):
     """A module with a cost. `cost` gives it on the module's device, scaled as learnt.
 
-    What is derived from the buffers is made once, and again when they were written to; what is
-    written through ``.data``, behind the back of torch, is not noticed.
+    Plans for the cost are made once, and again when its values changed. Writes through ``.data``,
+    behind the back of torch, are not noticed.
     """
 
     cost_signature: Tensor
@@ -47,9 +52,7 @@ class CostModule(nn.Module):
         super().__init__()
         if not isinstance(cost, Cost):
             raise TypeError(f"cost must be a geosoftmax Cost; got {type(cost).__name__}.")
-        self._spec, tensors = cost.flatten()
-        self._count = len(tensors)
-        for k, tensor in enumerate(tensors):
+        for k, tensor in enumerate(cost.tensors):
             if isinstance(tensor, nn.Parameter):
                 self.register_parameter(f"cost_{k}", tensor)
             elif tensor.requires_grad:
@@ -61,25 +64,31 @@ class CostModule(nn.Module):
             else:
                 self.register_buffer(f"cost_{k}", tensor.clone())
         # The kind of cost as bytes, so that a state of another kind is refused on loading.
-        self.register_buffer(
-            "cost_signature", torch.frombuffer(bytearray(self._spec, "utf8"), dtype=torch.uint8)
-        )
+        signature = torch.frombuffer(bytearray(cost.signature, "utf8"), dtype=torch.uint8)
+        self.register_buffer("cost_signature", signature)
         self.log_scale = nn.Parameter(torch.zeros(())) if learn_scale else None
-        self._keep()
+        self._unscaled = cost.with_tensors(self._tensors(cost))
 
     @property
     def cost(self) -> Cost:
         """The cost, times the learnt scale."""
-        cost = self._keep()
+        cost = self._current()
         return cost if self.log_scale is None else cost.__mul__(torch.exp(self.log_scale))
 
-    def _keep(self) -> Cost:
-        """Return the cost of the buffers, and hold it: what is derived from it is made once."""
-        tensors = [getattr(self, f"cost_{k}") for k in range(self._count)]
+    def _tensors(self, cost: Cost) -> list[Tensor]:
+        buffers = self._buffers  # a look-up by name would try everything else first
+        names = _NAMES[: len(cost.tensor_names)]
+        return [buffers[k] if k in buffers else getattr(self, k) for k in names]  # pyright: ignore
+
+    def _current(self) -> Cost:
+        """Return the cost of the buffers: one object, with its plans, while they are the same."""
+        cost = self._unscaled
+        tensors = self._tensors(cost)
         if torch.compiler.is_compiling():
-            return Cost.unflatten(self._spec, tensors)
-        self._kept = Cost.recall(self._spec, tensors)
-        return self._kept
+            return cost.with_tensors(tensors)
+        if not all(map(operator.is_, tensors, cost.tensors)):
+            cost = self._unscaled = cost.with_tensors(tensors)
+        return cost
 
     def extra_repr(self) -> str:
         """Describe the cost."""
@@ -88,13 +97,14 @@ class CostModule(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> CostModule:
         """Move as every module does, but keep the geometry out of half precision."""
-        kept = {f"cost_{k}": getattr(self, f"cost_{k}").data for k in range(self._count)}
+        tensors = self._tensors(self._unscaled)
+        precise = {f"cost_{k}": tensor.data for k, tensor in enumerate(tensors)}
         super()._apply(fn, recurse)
-        for name, before in kept.items():
+        for name, before in precise.items():
             after = getattr(self, name)
             if before.is_floating_point() and torch.finfo(after.dtype).bits < 32:
                 after.data = before.to(after.device)
-        self._keep()
+        self._unscaled = self._unscaled.with_tensors(self._tensors(self._unscaled))
         return self
 
     def _load_from_state_dict(
@@ -118,7 +128,6 @@ class CostModule(nn.Module):
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
-        self._keep()
 
 
 class _SolvingModule(CostModule):
@@ -238,7 +247,7 @@ class GeometricLogisticLoss(_SolvingModule):
 
 
 class SmoothScores(CostModule):
-    """``smooth_scores`` as the last layer of a network that says scores.
+    """``smooth_scores`` as the last layer of a network that outputs scores.
 
     Parameters
     ----------

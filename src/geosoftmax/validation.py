@@ -2,7 +2,7 @@
 
 Checks of shape, dtype and device need no data and run before anything else, also under
 ``torch.compile`` and ``torch.func``. Checks of values need the numbers; they run inside the opaque
-operators of ``_ops``, where tensors are concrete whatever transform surrounds the call.
+operators of ``operators``, where tensors are concrete whatever transform surrounds the call.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ REDUCTIONS = ("none", "mean", "sum")
 
 def is_concrete(*tensors: Tensor) -> bool:
     """Whether the values of ``tensors`` can be read: no tracing, no ``torch.func`` wrapper."""
-    if torch.compiler.is_compiling():
-        return False
-    return not any(t.is_meta or _is_wrapped(t) for t in tensors)
+    return not (torch.compiler.is_compiling() or any(map(_is_abstract, tensors)))
+
+
+def _is_abstract(tensor: Tensor) -> bool:
+    return tensor.is_meta or _is_wrapped(tensor)
 
 
 def is_readable(*tensors: Tensor) -> bool:
@@ -53,13 +55,26 @@ def is_readable(*tensors: Tensor) -> bool:
 
 def check_signal(name: str, signal: Any, cost: Cost) -> None:
     """Check that ``signal`` is a floating tensor of shape ``(*batch, *cost.shape)``."""
-    from geosoftmax.costs.base import Cost
-
-    if not isinstance(cost, Cost):
+    try:
+        shape, batch_shape = cost.shape, cost.batch_shape
+    except AttributeError:
         raise TypeError(
             f"cost must be a geosoftmax Cost; got {type(cost).__name__}. "
             "Wrap a cost matrix as DenseCost(C), or use LineCost, GridCost, TreeCost, ZeroOneCost."
-        )
+        ) from None
+    if (
+        isinstance(signal, Tensor)
+        and signal.is_floating_point()
+        and signal.shape[-len(shape) :] == shape
+        and not batch_shape
+        and signal.device == cost.device
+    ):
+        return
+    _refuse_signal(name, signal, cost)
+
+
+def _refuse_signal(name: str, signal: Any, cost: Cost) -> None:
+    """Say what is wrong with a signal, if anything."""
     if not isinstance(signal, Tensor):
         raise TypeError(
             f"{name} must be a torch.Tensor; got {type(signal).__name__}. "
@@ -168,12 +183,10 @@ def check_distribution_values(name: str, alpha: Tensor, cost: Cost, tolerance: f
         )
 
 
-def check_class_indices(
-    target: Tensor, scores: Tensor, cost: Cost, ignore_index: int | None
-) -> None:
-    """Check integer targets: one index per sample, within the number of outputs."""
+def check_index_shape(target: Tensor, scores: Tensor, cost: Cost) -> None:
+    """Check that there is one class index per sample, on the device of the scores."""
     batch = scores.shape[: scores.dim() - len(cost.shape)]
-    if tuple(target.shape) != tuple(batch):
+    if target.shape != batch:
         raise ValueError(
             f"class-index target must have the batch shape {tuple(batch)} of scores "
             f"{tuple(scores.shape)}; got {tuple(target.shape)}. For distributions, pass a "
@@ -181,6 +194,13 @@ def check_class_indices(
         )
     if target.device != scores.device:
         raise ValueError(f"target is on {target.device} but scores are on {scores.device}.")
+
+
+def check_class_indices(
+    target: Tensor, scores: Tensor, cost: Cost, ignore_index: int | None
+) -> None:
+    """Check integer targets: one index per sample, within the number of outputs."""
+    check_index_shape(target, scores, cost)
     if not is_readable(target) or target.numel() == 0:
         return
     valid = target if ignore_index is None else target[target != ignore_index]

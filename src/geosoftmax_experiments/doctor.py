@@ -28,7 +28,8 @@ from geosoftmax import (
     sinkhorn_potential,
     solve,
 )
-from geosoftmax.backends import numba_installed, triton_installed, twin
+from geosoftmax.solvers import Request, choose
+from geosoftmax.solvers.base import numba_installed, triton_installed
 
 __all__ = ["Finding", "back_ends", "packages", "problems", "run", "self_check"]
 
@@ -110,9 +111,10 @@ def _try_numba() -> Finding:
     if not numba_installed():
         return Finding("", None, "not installed: plain torch is used, slower")
     cost = LineCost(9, p=2) / 2
-    kernel = twin("active_set", cost, torch.device("cpu")).__module__
+    request = Request("value", torch.device("cpu"), torch.float64, 1e-9)
+    backend = choose(cost, request).backend
     gap = float(solve(_scores(cost, 64), cost).gap.max())
-    return Finding("", ".numba." in kernel and gap < 1e-12, f"works, worst gap {gap:.0e}")
+    return Finding("", backend == "numba" and gap < 1e-12, f"works, worst gap {gap:.0e}")
 
 
 def _try_gpu() -> Finding:
@@ -154,6 +156,7 @@ def problems() -> dict[str, Cost]:
         "tree, 64 leaves": TreeCost([-1, *((k - 1) // 2 for k in range(1, 127))], outputs="leaves"),
         "ordered, 9 classes": LineCost(9, p=2) / 2,
         "drawings, 28×28": GridCost((28, 28), p=2) / 2,
+        "pixels, 40×40, narrow": GridCost((40, 40), p=2) * 2,
         "200 points in space": DenseCost.from_points(points, p=1) * 8,
     }
 

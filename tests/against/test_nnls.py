@@ -85,7 +85,7 @@ def test_iterative_methods_agree(method):
 def test_grid_beyond_the_exact_sizes():
     cost = GridCost((11, 13), p=2) / 2
     solution = check(cost, random_scores(cost, 4, 1.0), tol=1e-5)
-    assert solution.method == "splitting"
+    assert solution.method == "growing_set"
     assert bool(solution.converged.all())
 
 

@@ -1,5 +1,7 @@
 """``geosoftmax doctor`` tries what it reports on, and says what fails."""
 
+import dataclasses
+
 import pytest
 import torch
 from rich.console import Console
@@ -21,23 +23,33 @@ def test_all_is_well_here():
 
 
 def test_every_method_of_the_table_is_checked():
-    from geosoftmax.solvers import METHODS, choose
+    from geosoftmax.solvers import Request, choose, methods
 
-    assert {choose(cost) for cost in doctor.problems().values()} == METHODS.keys() - {"lbfgs"}
+    request = Request("value", torch.device("cpu"), torch.float64, 1e-9)
+    found = {choose(cost, request).method for cost in doctor.problems().values()}
+    assert found == set(methods()) - {"lbfgs"}
 
 
-def test_a_solver_that_lies_is_found(monkeypatch):
+def test_a_solver_that_lies_is_found(monkeypatch, request):
     """A method that returns a wrong minimiser is betrayed by the certificate."""
     from geosoftmax import solvers
+    from geosoftmax.backends import reference
+    from geosoftmax.solvers.hull import HullReference
 
-    hull = solvers.METHODS["hull"]
+    class LazyHull(HullReference):
+        def prepare(self, cost, request):
+            plan = super().prepare(cost, request)
 
-    def lazy(cost, b, options):
-        u = hull(cost, b, options).u * torch.linspace(0.5, 1, b.shape[-1], dtype=b.dtype)
-        u, lower, upper = solvers.certify(cost, b, u)
-        return solvers.Rows(u, lower, upper, torch.zeros(len(b), dtype=torch.int64))
+            def rows(b, start, max_iter):
+                u = plan.rows(b, start, max_iter).u * torch.linspace(0.5, 1, b.shape[-1])
+                u, lower, upper = reference.certify(plan.kernel, b, u)
+                return reference.Rows(u, lower, upper, torch.zeros(len(b), dtype=torch.int64))
 
-    monkeypatch.setitem(solvers.METHODS, "hull", lazy)
+            return dataclasses.replace(plan, rows=rows)
+
+    lazy = LazyHull()
+    solvers.register(lazy)
+    request.addfinalizer(lambda: solvers.unregister(lazy))
     monkeypatch.setattr(doctor, "problems", lambda: {"line": doctor.LineCost(20)})
     monkeypatch.setattr(doctor, "back_ends", list)
     console = Console(record=True, width=100)

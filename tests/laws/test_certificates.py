@@ -14,6 +14,7 @@ from hypothesis.extra.numpy import arrays
 
 from geosoftmax import ConvergenceWarning, GridCost, LineCost, solve
 from geosoftmax.backends import reference
+from geosoftmax.solvers.products import Products
 from tests.laws.strategies import cost_and, law, signals
 from tests.paper.examples import flat, kernel
 
@@ -36,7 +37,7 @@ def test_any_candidate_brackets_the_truth(drawn):
     b, peak = half_exponential(f, cost)
     truth = solve(f, cost)
     assert bool((truth.gap <= 1e-12).all())
-    _, lower, upper = reference.certify(cost, b, u)
+    _, lower, upper = reference.certify(Products(cost), b, u)
     assert bool((lower + peak <= truth.upper).all())
     assert bool((upper + peak >= truth.lower).all())
 
@@ -48,12 +49,12 @@ def test_lower_end_is_the_value_of_the_candidate(drawn):
     cost, f, u = drawn
     assume(bool((u.flatten(1).sum(1) > 0).all()))
     b, _ = half_exponential(f, cost)
-    scaled, lower, upper = reference.certify(cost, b, u)
+    scaled, lower, upper = reference.certify(Products(cost), b, u)
     v, c = flat(u, cost), flat(b, cost)
     energy = torch.einsum("ni,ij,nj->n", v, kernel(cost), v)
     value = torch.log((c * v).sum(-1).square() / energy)
     torch.testing.assert_close(lower, value, rtol=0, atol=1e-10)
-    _, again, upper_again = reference.certify(cost, b, 7 * u)
+    _, again, upper_again = reference.certify(Products(cost), b, 7 * u)
     torch.testing.assert_close(again, lower, rtol=0, atol=1e-10)
     torch.testing.assert_close(upper_again, upper, rtol=0, atol=1e-10)
     s = flat(scaled, cost)
@@ -67,7 +68,7 @@ def test_solution_certifies_itself(drawn):
     cost, f = drawn
     solution = solve(f, cost)
     b, peak = half_exponential(f, cost)
-    _, lower, upper = reference.certify(cost, b, solution.u)
+    _, lower, upper = reference.certify(Products(cost), b, solution.u)
     assert bool(((lower + peak) <= solution.upper).all())
     assert bool(((upper + peak) >= solution.lower).all())
     assert float((upper - lower).max()) < 1e-11

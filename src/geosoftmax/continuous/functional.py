@@ -21,7 +21,7 @@ from geosoftmax.continuous.measure import Box, Measure
 from geosoftmax.continuous.scores import interpolate
 from geosoftmax.continuous.solver import METHODS, ContinuousSolution, minimise
 from geosoftmax.costs import DenseCost
-from geosoftmax.functional import _at_least_zero, _scaled
+from geosoftmax.functional.entropy import at_least_zero, scaled
 from geosoftmax.validation import check_options, check_reduction
 
 __all__ = [
@@ -199,7 +199,7 @@ def geometric_logistic_loss(
     function = _as_function(score, domain)
     conjugate = _value(function, cost, solution)
     loss = target.mass * conjugate + sinkhorn_negentropy(target, cost)
-    loss = _at_least_zero(loss - target.expectation(function))
+    loss = at_least_zero(loss - target.expectation(function))
     if reduction == "none":
         return loss
     return loss.sum() if reduction == "sum" else loss.mean()
@@ -310,7 +310,7 @@ def hausdorff_divergence(alpha: Measure, beta: Measure, cost: PairCost) -> Tenso
             f"{alpha!r} and {beta!r}."
         )
     # Ω(α) - Ω(β) - ∫ ∇Ω(β) d(α - β), where Ω(β) = ∫ ∇Ω(β) dβ - ∫ dβ + 1
-    return _at_least_zero(of_alpha - alpha.expectation(of_beta) + beta.mass - 1)
+    return at_least_zero(of_alpha - alpha.expectation(of_beta) + beta.mass - 1)
 
 
 # ------------------------------------------------------------------ shared pieces
@@ -360,7 +360,7 @@ def _sinkhorn(name: str, alpha: Measure, cost: PointCost) -> tuple[Tensor, Tenso
     """Return the weights, ``v`` with ``v · Kv = α`` on the points, and the cost between them."""
     _check_distribution(name, alpha)
     dense = DenseCost(cost.matrix(alpha.points, alpha.points), validate=False)
-    weights, v = _scaled(name, alpha.weights, dense)
+    weights, v = scaled(name, alpha.weights, dense)
     return weights, v, dense
 
 

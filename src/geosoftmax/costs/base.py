@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
+from geosoftmax.costs.traits import Equal, Line, Tree
 from geosoftmax.validation import check_multiplier, is_concrete
 
 _MULTIPLICATIONS = (torch.mul, torch.Tensor.mul, torch.Tensor.__mul__, torch.Tensor.__rmul__)
 _DIVISIONS = (torch.div, torch.Tensor.div, torch.Tensor.__truediv__)
-
-#: Whose parameter a tensor is. A compiled graph sends the tensors of a cost alone: by them the cost
-#: is found again, with all that was derived from it.
-_OWNERS: Any = WeakTensorKeyDictionary()
 
 
 class Cost(ABC):
@@ -31,8 +27,16 @@ class Cost(ABC):
     of every other. Results are differentiable with respect to it.
     """
 
+    #: Names of the attributes that are tensors, the parameter first; and of all others.
+    tensor_names: ClassVar[tuple[str, ...]]
+    static_names: ClassVar[tuple[str, ...]] = ("shape", "signature")
+
     shape: tuple[int, ...]
-    spec: str  #: What its tensors do not say, as text: torch.compile makes symbols of numbers.
+    #: What the tensors do not say, as text: for state dicts, and for graphs of torch.compile, which
+    #: make symbols of numbers.
+    signature: str
+    #: An empty tensor with a weak reference to its cost. See `operators`.
+    handle: Tensor
     _kinds: ClassVar[dict[str, type[Cost]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -42,58 +46,50 @@ class Cost(ABC):
     # ------------------------------------------------------- what a cost is
 
     @property
-    @abstractmethod
-    def parameter(self) -> Tensor:
-        """The tensor that gradients flow to."""
-
-    def with_parameter(self, parameter: Tensor) -> Cost:
-        """Return the same cost with another parameter (unchecked).
-
-        With its own it is itself, with all that it remembers.
-        """
-        return self if parameter is self.parameter else self._replaced(parameter)
-
-    @abstractmethod
-    def _replaced(self, parameter: Tensor) -> Cost:
-        """Return a new cost with the parameter."""
-
-    @property
-    @abstractmethod
     def tensors(self) -> list[Tensor]:
         """All tensors that it is made of, the parameter first."""
+        return [getattr(self, name) for name in self.tensor_names]
 
-    def flatten(self) -> tuple[str, list[Tensor]]:
-        """Return the cost as text and tensors; `Cost.unflatten` is its inverse."""
-        return self.spec, self.tensors
+    @property
+    def parameter(self) -> Tensor:
+        """The tensor that gradients flow to."""
+        return getattr(self, self.tensor_names[0])
+
+    def with_parameter(self, parameter: Tensor) -> Self:
+        """Return the same cost with another parameter (unchecked); with its own it is itself."""
+        if parameter is self.parameter:
+            return self
+        return self.with_tensors([parameter, *self.tensors[1:]])
+
+    def with_tensors(self, tensors: list[Tensor]) -> Self:
+        """Return the same cost with other tensors (unchecked), such as those of a module."""
+        fields: dict[str, Any] = {name: getattr(self, name) for name in self.static_names}
+        for name, tensor in zip(self.tensor_names, tensors, strict=True):
+            fields[name] = tensor
+        if torch.compiler.is_compiling():  # the graph then finds this cost, if its values are these
+            fields["handle"] = self.handle
+        return type(self)._make(fields)
+
+    @staticmethod
+    def from_signature(signature: str, tensors: list[Tensor]) -> Cost:
+        """Rebuild a cost from its signature and its tensors (unchecked)."""
+        kind = Cost._kinds[signature.split("|")[0]]
+        fields = kind.read_signature(signature, tensors)
+        fields["signature"] = signature
+        for name, tensor in zip(kind.tensor_names, tensors, strict=True):
+            fields[name] = tensor
+        return kind._make(fields)
 
     @classmethod
     @abstractmethod
-    def _rebuild(cls, spec: str, tensors: list[Tensor]) -> Cost:
-        """Make the cost that `flatten` described (unchecked)."""
-
-    @staticmethod
-    def unflatten(spec: str, tensors: list[Tensor]) -> Cost:
-        """Rebuild a cost from what `flatten` returned."""
-        return Cost._kinds[spec.split("|")[0]]._rebuild(spec, list(tensors))
-
-    @staticmethod
-    def recall(spec: str, tensors: list[Tensor]) -> Cost:
-        """Return the cost that has these tensors, with all that it remembers; else rebuild it."""
-        return _owner(spec, tensors) or Cost.unflatten(spec, tensors)
+    def read_signature(cls, signature: str, tensors: list[Tensor]) -> dict[str, Any]:
+        """Return the attributes that are no tensors."""
 
     # ------------------------------------------------------- what a cost does
 
     @abstractmethod
     def matvec(self, u: Tensor) -> Tensor:
         """``K u``, differentiable in ``u`` and in the parameter."""
-
-    def average(self, u: Tensor) -> Tensor:
-        """Means of ``u``, weighed by the rows of ``K``; differentiable as `matvec`."""
-        return self.matvec(u) * self._once(f"shares_{u.dtype}", lambda: self._shares(u.dtype))
-
-    def _shares(self, dtype: torch.dtype) -> Tensor:
-        ones = torch.ones(self.batch_shape + self.shape, dtype=dtype, device=self.device)
-        return 1 / self.matvec(ones)
 
     @abstractmethod
     def log_matvec(self, g: Tensor) -> Tensor:
@@ -117,6 +113,15 @@ class Cost(ABC):
     def __truediv__(self, epsilon: float | Tensor) -> Cost:
         return self * (1.0 / check_multiplier(epsilon))
 
+    def average(self, u: Tensor) -> Tensor:
+        """Means of ``u``, weighed by the rows of ``K``; differentiable as `matvec`."""
+        ones = torch.ones(self.batch_shape + self.shape, dtype=u.dtype, device=self.device)
+        return self.matvec(u) * (1 / self.matvec(ones))
+
+    def kernel(self) -> Tensor:
+        """``K = exp(-C/2)`` as a matrix, with all digits."""
+        return torch.exp(-wide(self.matrix()) / 2)
+
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Let tensors multiply and divide a cost, also where torch.compile traces it."""
@@ -130,7 +135,12 @@ class Cost(ABC):
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **(kwargs or {}))
 
-    # ------------------------------------------------------- where it lives
+    # ------------------------------------------------------- traits that solvers ask for
+
+    #: The power of the distances, where the cost is ``|x - y|^p``.
+    p: float | None = None
+    #: Whether `matvec` takes linear time, also for few outputs: no matrix would be faster.
+    has_linear_product: ClassVar[bool] = False
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -141,6 +151,35 @@ class Cost(ABC):
     def diagonal(self) -> Tensor | None:
         """The diagonal of ``K`` where it is not exactly one (perturbed matrices), else None."""
         return None
+
+    @property
+    def is_separable(self) -> bool:
+        """Whether ``K`` is a Kronecker product of smaller kernels, one for each axis."""
+        return False
+
+    @property
+    def factors(self) -> tuple[Cost, ...]:
+        """Costs along the axes of a signal, of whose kernels ``K`` is the product; else itself."""
+        return (self,)
+
+    @property
+    def structure(self) -> Literal["equal", "line", "tree"] | None:
+        """What makes (QP) solvable in linear time. `as_equal`, `as_line`, `as_tree` describe it."""
+        return None
+
+    def as_equal(self) -> Equal:
+        """Return the affinity of outputs that are all equally far apart."""
+        raise TypeError(f"the outputs of {self!r} are not equally far apart.")
+
+    def as_line(self) -> Line:
+        """Return the positions of outputs on a line with the absolute value as cost."""
+        raise TypeError(f"the outputs of {self!r} are not on a line with the absolute value.")
+
+    def as_tree(self) -> Tree:
+        """Return the tree along which the cost is measured."""
+        raise TypeError(f"{self!r} is not measured along a tree.")
+
+    # ------------------------------------------------------- where it lives
 
     @property
     def device(self) -> torch.device:
@@ -155,51 +194,50 @@ class Cost(ABC):
     @property
     def size(self) -> int:
         """The number of outputs."""
-        return torch.Size(self.shape).numel()
+        return math.prod(self.shape)
 
-    def to(self, *args: Any, **kwargs: Any) -> Cost:
+    def to(self, *args: Any, **kwargs: Any) -> Self:
         """Move or cast, with the arguments of `torch.Tensor.to`. Index tensors keep their dtype.
 
         Where there is nothing to do, it is itself.
         """
-        spec, tensors = self.flatten()
+        tensors = self.tensors
         moved = [_move(t, *args, **kwargs) for t in tensors]
         if all(a is b for a, b in zip(moved, tensors, strict=True)):
             return self
-        return Cost.unflatten(spec, moved)
+        return self.with_tensors(moved)
 
-    def detach(self) -> Cost:
+    def detach(self) -> Self:
         """Return the cost without gradient history."""
         return self.with_parameter(self.parameter.detach())
 
-    # ------------------------------------------------------- frozen
+    # ------------------------------------------------------- a frozen value
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(
             f"{type(self).__name__} is frozen; make a new one with cost * c or cost.to(...)."
         )
 
-    def _store(self, **fields: Any) -> None:
+    def _set(self, fields: dict[str, Any]) -> None:
+        """Set the attributes of a new cost, and give it a handle."""
         for name, value in fields.items():
             object.__setattr__(self, name, value)
-        _own(self)
+        if "handle" in fields:
+            return
+        handle = torch.empty(0, device=self.device)
+        if not torch.compiler.is_compiling():
+            handle.cost_reference = weakref.ref(self)  # pyright: ignore[reportAttributeAccessIssue]
+        object.__setattr__(self, "handle", handle)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in vars(self).items() if not k.startswith("_cached")}
+    @classmethod
+    def _make(cls, fields: dict[str, Any]) -> Self:
+        cost = cls.__new__(cls)
+        cls._set(cost, fields)
+        return cost
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        _own(self)
-
-    def _once(self, name: str, build: Callable[[], Any]) -> Any:
-        """Build a derived tensor once, unless gradients or tracing forbid to keep it."""
-        if self.parameter.requires_grad or not is_concrete(self.parameter):
-            return build()
-        key = f"_cached_{name}"
-        if key not in vars(self):
-            with torch.inference_mode(False):  # what is kept may be differentiated through later
-                vars(self)[key] = build()
-        return vars(self)[key]
+    def __reduce__(self) -> tuple[Any, ...]:
+        names = (*self.static_names, *self.tensor_names)
+        return _restore, (type(self), {name: getattr(self, name) for name in names})
 
 
 class ScaledCost(Cost):
@@ -207,15 +245,7 @@ class ScaledCost(Cost):
 
     scale: Tensor
 
-    @property
-    def parameter(self) -> Tensor:
-        return self.scale
-
-    def _replaced(self, parameter: Tensor) -> Cost:
-        spec, tensors = self.flatten()
-        return Cost.unflatten(spec, [parameter, *tensors[1:]])
-
-    def __mul__(self, factor: float | Tensor) -> Cost:
+    def __mul__(self, factor: float | Tensor) -> Self:
         factor = check_multiplier(factor).to(self.scale.device)
         return self.with_parameter(self.scale * factor)
 
@@ -226,41 +256,8 @@ class ScaledCost(Cost):
         return "" if value == 1.0 else f" * {value:g}"
 
 
-class _Owner(NamedTuple):
-    cost: weakref.ref[Cost]
-    spec: str
-    others: list[Tensor]
-    versions: list[int]
-
-    def has(self, tensors: list[Tensor]) -> bool:
-        """Whether the cost is still there, and nothing was written to its tensors since."""
-        return self.cost() is not None and self.versions == [t._version for t in tensors]
-
-
-def _own(cost: Cost) -> None:
-    """Let a cost be found by its tensors, unless its parameter is that of another already."""
-    if torch.compiler.is_compiling():
-        return
-    spec, tensors = cost.flatten()
-    if all(_has_version(tensor) for tensor in tensors):
-        known = _OWNERS.get(tensors[0])
-        if known is None or not known.has([tensors[0], *known.others]):
-            versions = [t._version for t in tensors]
-            _OWNERS[tensors[0]] = _Owner(weakref.ref(cost), spec, tensors[1:], versions)
-
-
-def _owner(spec: str, tensors: list[Tensor]) -> Cost | None:
-    """Return the cost that has these tensors, if there is one."""
-    known = _OWNERS.get(tensors[0]) if _has_version(tensors[0]) else None
-    if known is None or known.spec != spec:
-        return None
-    same = all(a is b for a, b in zip(known.others, tensors[1:], strict=True))
-    return known.cost() if same and known.has(tensors) else None
-
-
-def _has_version(tensor: Tensor) -> bool:
-    plain = type(tensor) in (Tensor, torch.nn.Parameter)
-    return plain and not tensor.is_inference() and is_concrete(tensor)
+def _restore(kind: type[Cost], fields: dict[str, Any]) -> Cost:
+    return kind._make(fields)
 
 
 def wide(tensor: Tensor) -> Tensor:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from geosoftmax.costs._support import LARGE_BLOCK, gathered_solve, spd_solve
 from geosoftmax.costs.base import Cost, wide
+from geosoftmax.costs.linalg import LARGE_BLOCK, gathered_solve, spd_solve
 from geosoftmax.validation import (
     as_float_tensor,
     check_cost_matrix,
@@ -49,13 +49,14 @@ class DenseCost(Cost):
     """
 
     C: Tensor
+    tensor_names = ("C",)
 
     def __init__(self, C: Any, *, validate: bool = True) -> None:
         C = as_float_tensor("cost matrix", C)
         check_matrix_shape(C)
         if validate:
             check_cost_matrix(C)
-        self._store(spec="DenseCost", shape=(C.shape[-1],), C=(C + C.mT) / 2)
+        self._set({"signature": "DenseCost", "shape": (C.shape[-1],), "C": (C + C.mT) / 2})
 
     @classmethod
     def from_points(cls, X: Any, p: float = 2.0) -> DenseCost:
@@ -136,42 +137,25 @@ class DenseCost(Cost):
     # ------------------------------------------------------------------
 
     @property
-    def parameter(self) -> Tensor:
-        return self.C
-
-    @property
     def batch_shape(self) -> tuple[int, ...]:
         return tuple(self.C.shape[:-2])
 
     @property
     def diagonal(self) -> Tensor:
-        return self.kernel().diagonal(dim1=-2, dim2=-1)
-
-    def _replaced(self, parameter: Tensor) -> DenseCost:
-        return DenseCost._rebuild(self.spec, [parameter])
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        return [self.C]
+        return torch.exp(-wide(self.C.diagonal(dim1=-2, dim2=-1)) / 2)
 
     @classmethod
-    def _rebuild(cls, spec: str, tensors: list[Tensor]) -> DenseCost:
-        cost = cls.__new__(cls)
-        cost._store(spec=spec, shape=(tensors[0].shape[-1],), C=tensors[0])
-        return cost
+    def read_signature(cls, signature: str, tensors: list[Tensor]) -> dict[str, Any]:
+        return {"shape": (tensors[0].shape[-1],)}
 
     def __mul__(self, factor: float | Tensor) -> DenseCost:
         factor = check_multiplier(factor).to(self.C.device)
-        return self._replaced(self.C * factor)
+        return self.with_parameter(self.C * factor)
 
     def __repr__(self) -> str:
         size = self.shape[0]
         batch = f", batch {tuple(self.batch_shape)}" if self.batch_shape else ""
         return f"DenseCost({size} outputs{batch})"
-
-    def kernel(self) -> Tensor:
-        """``K = exp(-C/2)``."""
-        return self._once("kernel", lambda: torch.exp(-wide(self.C) / 2))
 
     def matvec(self, u: Tensor) -> Tensor:
         K = self.kernel().to(u.dtype)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from geosoftmax.costs._support import gathered_solve
-from geosoftmax.costs.base import Cost, ScaledCost, unit_scale
+from geosoftmax.costs.base import ScaledCost, unit_scale
+from geosoftmax.costs.linalg import gathered_solve
 from geosoftmax.costs.line import DENSE_LIMIT, LineCost
+from geosoftmax.costs.traits import Line
 from geosoftmax.validation import check_count, check_power, is_concrete
 
 
@@ -40,6 +41,8 @@ class GridCost(ScaledCost):
 
     spacing: Tensor
     p: float
+    tensor_names = ("scale", "spacing")
+    static_names = ("shape", "signature", "p")
 
     def __init__(
         self,
@@ -54,26 +57,15 @@ class GridCost(ScaledCost):
             check_count("each side of the grid", n)
         shape = tuple(int(n) for n in shape)
         p = check_power(p, (1, 2))
-        self._store(
-            spec=f"GridCost|{','.join(map(str, shape))}|{p!r}",
-            shape=shape,
-            scale=unit_scale(),
-            spacing=_check_spacing(spacing, len(shape)),
-            p=p,
-        )
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        return [self.scale, self.spacing]
+        signature = f"GridCost|{','.join(map(str, shape))}|{p!r}"
+        spacing = _check_spacing(spacing, len(shape))
+        fields = {"shape": shape, "p": p, "scale": unit_scale(), "spacing": spacing}
+        self._set({"signature": signature, **fields})
 
     @classmethod
-    def _rebuild(cls, spec: str, tensors: list[Tensor]) -> GridCost:
-        cost = cls.__new__(cls)
-        scale, spacing = tensors
-        _, sides, p = spec.split("|")
-        shape = tuple(int(n) for n in sides.split(","))
-        cost._store(spec=spec, shape=shape, scale=scale, spacing=spacing, p=float(p))
-        return cost
+    def read_signature(cls, signature: str, tensors: list[Tensor]) -> dict[str, Any]:
+        _, sides, p = signature.split("|")
+        return {"shape": tuple([int(n) for n in sides.split(",")]), "p": float(p)}
 
     def __repr__(self) -> str:
         spacing = ""
@@ -84,39 +76,35 @@ class GridCost(ScaledCost):
     @property
     def axes(self) -> list[LineCost]:
         """The cost along each axis; ``K`` is the product of theirs."""
-        return self._once("axes", self._axes)
-
-    def _axes(self) -> list[LineCost]:
-        p = self.spec.split("|")[-1]
+        p = float(self.signature.split("|")[-1])  # torch.compile makes a symbol of self.p
         lines = []
         for n, spacing in zip(self.shape, self.spacing.unbind(), strict=True):
             steps = torch.arange(n, dtype=self.spacing.dtype, device=self.device)
-            lines.append(LineCost._rebuild(f"LineCost|{p}|1", [self.scale, steps * spacing]))
+            lines.append(LineCost.along_axis(steps * spacing, self.scale, p))
         return lines
+
+    @property
+    def factors(self) -> tuple[LineCost, ...]:
+        return tuple(self.axes)
+
+    @property
+    def is_separable(self) -> bool:
+        return len(self.shape) > 1
+
+    @property
+    def structure(self) -> Literal["line"] | None:
+        return "line" if self.p == 1 and len(self.shape) == 1 else None
+
+    def as_line(self) -> Line:
+        return self.axes[0].as_line() if len(self.shape) == 1 else super().as_line()
 
     def matvec(self, u: Tensor) -> Tensor:
         for axis, line in enumerate(self.axes, start=-len(self.shape)):
-            if axis == -1:
-                u = line.matvec(u)
-            elif axis == -2 and line.size <= DENSE_LIMIT:
-                u = line._kernel(u.dtype) @ u
+            if axis == -2 and line.size <= DENSE_LIMIT:
+                u = line.kernel().to(u.dtype) @ u
             else:
                 u = line.matvec(u.movedim(axis, -1)).movedim(-1, axis)
         return u
-
-    def average(self, u: Tensor) -> Tensor:
-        if len(self.shape) != 2 or max(self.shape) > DENSE_LIMIT:
-            return super().average(u)
-        down, across = self._once(f"averages_{u.dtype}", lambda: self._averages(u.dtype))
-        planes = u if u.dim() == 3 else u.reshape(-1, *self.shape)
-        n = planes.shape[0]  # in batches: `@` takes longer to fold them than to multiply
-        means = torch.bmm(down.expand(n, -1, -1), planes).bmm(across.expand(n, -1, -1))
-        return means if u.dim() == 3 else means.reshape(u.shape)
-
-    def _averages(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return the matrices that take means along the two axes, from the left and the right."""
-        down, across = (K / K.sum(1, keepdim=True) for K in (a._kernel() for a in self.axes))
-        return down.to(dtype), across.T.contiguous().to(dtype)
 
     def log_matvec(self, g: Tensor) -> Tensor:
         for axis, line in enumerate(self.axes, start=-len(self.shape)):
@@ -126,7 +114,7 @@ class GridCost(ScaledCost):
     def solve(self, rhs: Tensor, support: Tensor) -> Tensor:
         if len(self.shape) == 1:
             return self.axes[0].solve(rhs, support)
-        kernels = [line._kernel() for line in self.axes]
+        kernels = [line.kernel() for line in self.axes]
         coordinates = torch.cartesian_prod(
             *(torch.arange(n, device=self.device) for n in self.shape)
         ).unbind(-1)
@@ -152,13 +140,6 @@ class GridCost(ScaledCost):
             n, m = total.shape[0], C.shape[0]
             total = (total[:, None, :, None] + C[None, :, None, :]).reshape(n * m, n * m)
         return total
-
-
-def is_absolute_line(cost: Cost) -> bool:
-    """Whether the outputs lie on a line with the absolute value as cost, whatever its class."""
-    if isinstance(cost, GridCost):
-        return len(cost.shape) == 1 and cost.p == 1
-    return isinstance(cost, LineCost) and cost.p == 1
 
 
 def _check_spacing(spacing: Any, dimensions: int) -> Tensor:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from geosoftmax.costs._support import LARGE_BLOCK, gathered_solve
 from geosoftmax.costs.base import ScaledCost, unit_scale, wide
+from geosoftmax.costs.linalg import LARGE_BLOCK, gathered_solve
+from geosoftmax.costs.traits import Line
 from geosoftmax.validation import as_float_tensor, check_count, check_positions, check_power
 
 #: Up to this many classes a product with K is one small matrix product.
@@ -46,6 +47,8 @@ class LineCost(ScaledCost):
     positions: Tensor
     p: float
     even: bool  # whether all neighbours are at one distance
+    tensor_names = ("scale", "positions")
+    static_names = ("shape", "signature", "p", "even")
 
     def __init__(self, positions: Any, p: float = 1.0) -> None:
         p = check_power(p)
@@ -54,34 +57,18 @@ class LineCost(ScaledCost):
             positions = torch.arange(d, dtype=torch.float64)
         positions = as_float_tensor("positions", positions).detach()
         check_positions(positions)
-        even = _evenly_spaced(positions)
-        self._store(
-            spec=f"LineCost|{p!r}|{even:d}",
-            shape=(positions.shape[0],),
-            scale=unit_scale(positions.device),
-            positions=positions,
-            p=p,
-            even=even,
-        )
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        return [self.scale, self.positions]
+        scale, even = unit_scale(positions.device), _evenly_spaced(positions)
+        self._set(_fields(positions, scale, p, even))
 
     @classmethod
-    def _rebuild(cls, spec: str, tensors: list[Tensor]) -> LineCost:
-        cost = cls.__new__(cls)
-        scale, positions = tensors
-        _, p, even = spec.split("|")
-        cost._store(
-            spec=spec,
-            shape=(positions.shape[0],),
-            scale=scale,
-            positions=positions,
-            p=float(p),
-            even=even == "1",
-        )
-        return cost
+    def along_axis(cls, positions: Tensor, scale: Tensor, p: float) -> LineCost:
+        """Return the cost of evenly spaced positions, unchecked: an axis of a grid."""
+        return cls._make(_fields(positions, scale, p, True))
+
+    @classmethod
+    def read_signature(cls, signature: str, tensors: list[Tensor]) -> dict[str, Any]:
+        _, p, even = signature.split("|")
+        return {"shape": (tensors[1].shape[0],), "p": float(p), "even": even == "1"}
 
     def __repr__(self) -> str:
         return f"LineCost({self.shape[0]}, p={self.p:g}){self._scale_text()}"
@@ -90,10 +77,10 @@ class LineCost(ScaledCost):
 
     def matvec(self, u: Tensor) -> Tensor:
         if self.shape[0] <= DENSE_LIMIT:
-            return u @ self._kernel(u.dtype)
+            return u @ self.kernel().to(u.dtype)
         if self.p == 1:
             return _exponential_sums(u, self._half_distances(u.dtype))
-        taps = self._once("taps", self._taps)
+        taps = self._taps()
         if taps is not None:
             return _convolve(u, taps.to(u.dtype))
         blocks = [u[..., c] @ self._block(c, r).to(u.dtype) for r, c in self._blocks()]
@@ -126,6 +113,15 @@ class LineCost(ScaledCost):
         x = wide(self.positions)
         return self.scale * (x[:, None] - x[None, :]).abs() ** self.p
 
+    @property
+    def structure(self) -> Literal["line"] | None:
+        return "line" if self.p == 1 else None
+
+    def as_line(self) -> Line:
+        if self.p != 1:
+            return super().as_line()
+        return Line(self._half_distances(torch.float64).detach(), self.even)
+
     # ------------------------------------------------------------------
 
     def _half_distances(self, dtype: torch.dtype) -> Tensor:
@@ -140,13 +136,6 @@ class LineCost(ScaledCost):
 
     def _block(self, rows: slice, columns: slice) -> Tensor:
         return torch.exp(-self._half_cost(rows, columns))
-
-    def _kernel(self, dtype: torch.dtype | None = None) -> Tensor:
-        """``K`` as a matrix, with all digits unless a dtype is asked for."""
-        full = self._once("kernel", lambda: self._block(slice(None), slice(None)))
-        if dtype is None or dtype == full.dtype:
-            return full
-        return self._once(f"kernel_{dtype}", lambda: full.to(dtype))
 
     def _reach(self) -> float:
         """Distance beyond which ``K`` underflows to zero."""
@@ -177,6 +166,15 @@ class LineCost(ScaledCost):
             blocks.append((slice(start, stop), slice(lo, hi)))
             start = stop
         return blocks
+
+
+def _fields(positions: Tensor, scale: Tensor, p: float, even: bool) -> dict[str, Any]:
+    signature = f"LineCost|{p!r}|{even:d}"
+    shape = (positions.shape[0],)
+    return {
+        "signature": signature, "shape": shape, "p": p, "even": even,
+        "scale": scale, "positions": positions,
+    }  # fmt: skip
 
 
 def _evenly_spaced(positions: Tensor) -> bool:

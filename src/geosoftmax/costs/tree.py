@@ -6,12 +6,13 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from geosoftmax.costs.base import ScaledCost, unit_scale
+from geosoftmax.costs.traits import Tree
 from geosoftmax.validation import as_float_tensor
 
 
@@ -44,6 +45,9 @@ class TreeCost(ScaledCost):
     outputs: Tensor  # (d,), where the outputs are stored
     levels: tuple[int, ...]  # where each level begins, and the end
     names: tuple[str, ...] | None
+    tensor_names = ("scale", "lengths", "parents", "outputs")
+    static_names = ("shape", "signature", "levels", "names")
+    has_linear_product = True
 
     def __init__(
         self,
@@ -73,15 +77,18 @@ class TreeCost(ScaledCost):
             place[node] = k
         chosen = _check_outputs(outputs, parent_list)
         levels = [k for k in range(n) if k == 0 or depths[k] != depths[k - 1]] + [n]
-        self._store(
-            spec=f"TreeCost|{','.join(map(str, levels))}",
-            shape=(len(chosen),),
-            scale=unit_scale(),
-            parents=torch.tensor([place[parent_list[v]] if v != root else 0 for v in order]),
-            lengths=length[torch.tensor(order)],
-            outputs=torch.tensor([place[v] for v in chosen]),
-            levels=tuple(levels),
-            names=None,
+        above = [place[parent_list[v]] if v != root else 0 for v in order]
+        self._set(
+            {
+                "signature": f"TreeCost|{','.join(map(str, levels))}",
+                "shape": (len(chosen),),
+                "levels": tuple(levels),
+                "names": None,
+                "scale": unit_scale(),
+                "lengths": length[torch.tensor(order)],
+                "parents": torch.tensor(above),
+                "outputs": torch.tensor([place[v] for v in chosen]),
+            }
         )
 
     @classmethod
@@ -109,42 +116,13 @@ class TreeCost(ScaledCost):
         chosen = [v for v in _check_outputs(outputs, parents) if v != 0]  # the root has no name
         _check_names([names[v] for v in chosen])
         cost = cls(parents, edges, outputs=chosen)
-        cost._store(names=tuple(names[v] for v in chosen))
+        object.__setattr__(cost, "names", tuple(names[v] for v in chosen))
         return cost
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        return [self.scale, self.lengths, self.parents, self.outputs]
 
     @classmethod
-    def _rebuild(cls, spec: str, tensors: list[Tensor]) -> TreeCost:
-        cost = cls.__new__(cls)
-        scale, lengths, parents, outputs = tensors
-        _, levels = spec.split("|")
-        cost._store(
-            spec=spec,
-            shape=(outputs.shape[0],),
-            scale=scale,
-            lengths=lengths,
-            parents=parents,
-            outputs=outputs,
-            levels=tuple([int(start) for start in levels.split(",")]),
-            names=None,
-        )
-        return cost
-
-    def _replaced(self, parameter: Tensor) -> TreeCost:
-        cost = super()._replaced(parameter)
-        assert isinstance(cost, TreeCost)
-        cost._store(names=self.names)
-        return cost
-
-    def to(self, *args: Any, **kwargs: Any) -> TreeCost:
-        """Move or cast, with the arguments of `torch.Tensor.to`."""
-        cost = super().to(*args, **kwargs)
-        assert isinstance(cost, TreeCost)
-        cost._store(names=self.names)
-        return cost
+    def read_signature(cls, signature: str, tensors: list[Tensor]) -> dict[str, Any]:
+        levels = tuple([int(start) for start in signature.split("|")[1].split(",")])
+        return {"shape": (tensors[3].shape[0],), "levels": levels, "names": None}
 
     def __repr__(self) -> str:
         nodes = self.parents.shape[0]
@@ -154,7 +132,7 @@ class TreeCost(ScaledCost):
     # ------------------------------------------------------------------
 
     def matvec(self, u: Tensor) -> Tensor:
-        r, D = self.edges(u.dtype)
+        r, D = self._edges(u.dtype)
         below = self._to_nodes(u, 0.0)
         for level, above in self._upwards():
             sent = r[level] * below[..., level]
@@ -186,7 +164,7 @@ class TreeCost(ScaledCost):
         ``½ hᵀK⁻¹h = ½ h_root² + ½ Σ (h_i - r_i h_parent)² / D_i``. Eliminating the free nodes from
         the leaves upwards leaves ``½ λ h² - η h`` at each node, with positive terms only.
         """
-        r, D = self.edges(rhs.dtype)
+        r, D = self._edges(rhs.dtype)
         h = self._to_nodes(rhs, 0.0)
         fixed = self._to_nodes(support, False)
         curvature = torch.zeros_like(h)
@@ -226,7 +204,15 @@ class TreeCost(ScaledCost):
 
     # ------------------------------------------------------------------
 
-    def edges(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    @property
+    def structure(self) -> Literal["tree"]:
+        return "tree"
+
+    def as_tree(self) -> Tree:
+        r, D = (x.detach() for x in self._edges(torch.float64))
+        return Tree(self.parents, self.outputs, r, D, self.levels)
+
+    def _edges(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """``r = exp(-length/2)``, ``D = 1 - r²`` of the edge above each node; r = 0 at the root."""
         half = self.scale / 2 * self.lengths[1:]
         root = torch.zeros(1, dtype=half.dtype, device=half.device)

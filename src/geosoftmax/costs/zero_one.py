@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 import torch
 from torch import Tensor
 
-from geosoftmax.costs.base import ScaledCost, unit_scale
+from geosoftmax.costs.base import ScaledCost, unit_scale, wide
+from geosoftmax.costs.traits import Equal
 from geosoftmax.validation import check_count
 
 
@@ -28,30 +31,34 @@ class ZeroOneCost(ScaledCost):
             [1., 1., 0.]], dtype=torch.float64)
     """
 
+    tensor_names = ("scale",)
+    has_linear_product = True
+
     def __init__(self, d: int) -> None:
         d = check_count("d", d)
-        self._store(spec=f"ZeroOneCost|{d}", shape=(d,), scale=unit_scale())
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        return [self.scale]
+        self._set({"signature": f"ZeroOneCost|{d}", "shape": (d,), "scale": unit_scale()})
 
     @classmethod
-    def _rebuild(cls, spec: str, tensors: list[Tensor]) -> ZeroOneCost:
-        cost = cls.__new__(cls)
-        _, d = spec.split("|")
-        cost._store(spec=spec, shape=(int(d),), scale=tensors[0])
-        return cost
+    def read_signature(cls, signature: str, tensors: list[Tensor]) -> dict[str, Any]:
+        return {"shape": (int(signature.split("|")[1]),)}
 
     def __repr__(self) -> str:
         return f"ZeroOneCost({self.shape[0]}){self._scale_text()}"
 
-    def affinities(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    @property
+    def structure(self) -> Literal["equal"]:
+        return "equal"
+
+    def as_equal(self) -> Equal:
+        half = wide(self.scale.detach()) / 2
+        return Equal(torch.exp(-half), -torch.expm1(-half))
+
+    def _affinities(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """``k = exp(-c/2)`` and ``1 - k``, both to full relative precision."""
         return torch.exp(-self.scale / 2).to(dtype), -torch.expm1(-self.scale / 2).to(dtype)
 
     def matvec(self, u: Tensor) -> Tensor:
-        k, one_minus_k = self.affinities(u.dtype)
+        k, one_minus_k = self._affinities(u.dtype)
         return one_minus_k * u + k * u.sum(-1, keepdim=True)
 
     def log_matvec(self, g: Tensor) -> Tensor:
@@ -60,7 +67,7 @@ class ZeroOneCost(ScaledCost):
         return torch.logaddexp(own, torch.logsumexp(g, -1, keepdim=True) - scale / 2)
 
     def solve(self, rhs: Tensor, support: Tensor) -> Tensor:
-        k, one_minus_k = self.affinities(rhs.dtype)
+        k, one_minus_k = self._affinities(rhs.dtype)
         inside = support.to(rhs.dtype)
         rhs = rhs * inside
         count = inside.sum(-1, keepdim=True)

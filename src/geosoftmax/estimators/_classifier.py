@@ -8,7 +8,7 @@ from typing import Any, Self
 from sklearn.exceptions import ConvergenceWarning
 
 from geosoftmax.estimators._fitting import Fit, fit_linear
-from geosoftmax.estimators._linear import LinearGeometric
+from geosoftmax.estimators._linear import LinearGeometric, set_fitted
 from geosoftmax.estimators._reading import read_cost, read_count, read_number
 
 __all__ = ["GeometricClassifier"]
@@ -135,7 +135,7 @@ class GeometricClassifier(LinearGeometric):
             X, target, weight, cost, alpha, bool(self.fit_intercept), tol, max_iter
         )
         warn_unless_converged(found, tol)
-        self._keep(*design.coefficients(found.V), cost, X.dtype)
+        set_fitted(self, *design.coefficients(found.V), cost, X.dtype)
         self.n_iter_ = found.iterations
         return self
 

@@ -15,7 +15,7 @@ from geosoftmax.costs.base import Cost
 from geosoftmax.estimators._classifier import GeometricClassifier, warn_unless_converged
 from geosoftmax.estimators._design import Design
 from geosoftmax.estimators._fitting import Fit, Losses, Objective, fit_linear, minimise, start
-from geosoftmax.estimators._linear import LinearGeometric
+from geosoftmax.estimators._linear import LinearGeometric, chosen_positions, set_fitted
 from geosoftmax.estimators._reading import (
     decision_costs,
     read_cost,
@@ -164,7 +164,7 @@ class GeometricClassifierCV(LinearGeometric):
             X, target, weight, cost, self.alpha_, task.fit_intercept, tol, max_iter
         )
         warn_unless_converged(max((last, *(worst for _, worst in found)), key=_badness), tol)
-        self._keep(*design.coefficients(last.V), cost, X.dtype)
+        set_fitted(self, *design.coefficients(last.V), cost, X.dtype)
         self.n_iter_ = last.iterations
         return self
 
@@ -213,7 +213,7 @@ def _score_fold(
             V = found.V
             model = GeometricClassifier(decision=task.decision)
             model.classes_, model.n_features_in_ = task.classes, X.shape[1]
-            model._keep(*design.coefficients(V), losses.cost, X.dtype)
+            set_fitted(model, *design.coefficients(V), losses.cost, X.dtype)
             scores[row, column] = _score(task, model, cost, test)
             worst = found if worst is None else max(worst, found, key=_badness)
     assert worst is not None
@@ -223,7 +223,7 @@ def _score_fold(
 def _score(task: Task, model: GeometricClassifier, cost: Cost, test: Any) -> float:
     X, target, weight = task.X[test], task.target[test], task.weight[test]
     if task.scorer is None:
-        paid = decision_costs(task.decision, cost)[target, model._choose(X)]
+        paid = decision_costs(task.decision, cost)[target, chosen_positions(model, X)]
         mean = float(np.average(paid, weights=weight))
         return 1.0 - mean if task.decision in ("mode", "scores") else -mean
     weighted = "sample_weight" in inspect.signature(task.scorer).parameters

@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from geosoftmax import solvers
-from geosoftmax.backends.numba.active_set import kernels
-from geosoftmax.backends.numba.fitting import Workspace, backward, curvature, forward
 from geosoftmax.costs.base import Cost
 from geosoftmax.estimators._design import Design
 from geosoftmax.functional import sinkhorn_potential, solve
-from geosoftmax.solvers import Solution
+from geosoftmax.solvers import Solution, registry
+from geosoftmax.solvers.active_set import MOST_OUTPUTS
+from geosoftmax.solvers.base import FitPlan
 
 #: Steps that L-BFGS remembers.
 MEMORY = 30
@@ -33,8 +32,6 @@ DECREASE, FLATTER = 1e-4, 0.9
 #: The objective is not trusted to more digits than this.
 ROUNDING = 1e-13
 MOST_TRIALS = 40
-#: Up to this many classes every cost is dense and small.
-FEW_CLASSES = 16
 
 
 @dataclass(frozen=True)
@@ -61,28 +58,29 @@ def fit_linear(
 
 
 class Losses:
-    """``Σ_i w_i ℓ(y_i, f_i)`` as a function of the scores; supports are warm-started.
+    """``Σ_i w_i ℓ(y_i, f_i)`` as a function of the scores.
 
-    One compiled kernel serves small dense costs, and all costs between few classes. Others are
-    solved by the method that is made for them.
+    Where the plan has losses of its own (small dense costs), these. Other costs are solved by the
+    method that is made for them, iterative ones from the last solution.
     """
 
     def __init__(self, cost: Cost, target: np.ndarray, weight: np.ndarray) -> None:
         self.cost, self.target, self.weight = cost, target, weight
-        self.method = solvers.choose(cost)
-        self.compiled: Workspace | None = None
+        self.plan: FitPlan = registry.plan(cost, "fit", torch.float64)
+        self.workspace = None
+        if self.plan.workspace is not None:
+            self.workspace = self.plan.workspace(target, weight)
         self.found: tuple[np.ndarray, Solution] | None = None
-        if self.method == "active_set" or cost.size <= FEW_CLASSES:
-            self.compiled = Workspace(kernels(cost), target, weight)
 
     def evaluate(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the sum and its gradient in the scores."""
-        if self.compiled is not None:
-            return self.compiled.evaluate(scores)
+        if self.workspace is not None:
+            return self.workspace.evaluate(scores)
         if not np.isfinite(scores).all():
             return np.inf, np.zeros_like(scores)
-        iterates = self.method in ("accelerated", "splitting")
-        init = self.found[1] if iterates and self.found is not None else None
+        init = None
+        if self.found is not None and self.found[1].method in ("accelerated", "splitting"):
+            init = self.found[1]
         solution = solve(torch.from_numpy(scores), self.cost, init=init)
         self.found = scores, solution
         rows = np.arange(len(scores))
@@ -94,12 +92,7 @@ class Losses:
     def potential(self, shares: np.ndarray) -> np.ndarray:
         """Return scores whose geometric softmax is near the shares, which sum to one."""
         shares = shares + 1e-4 * (1 / len(shares) - shares)  # classes that do not occur get a score
-        if self.compiled is None:
-            return sinkhorn_potential(torch.from_numpy(shares / shares.sum()), self.cost).numpy()
-        K, u = self.compiled.kernels[0], np.sqrt(shares)
-        for _ in range(20):  # the averaged fixed point of u · Ku = shares
-            u = np.sqrt(u * shares / (K @ u))
-        return 2 * np.log(K @ u)
+        return sinkhorn_potential(torch.from_numpy(shares / shares.sum()), self.cost).numpy()
 
     def curvature(self) -> np.ndarray:
         """Return ``Σ_i w_i ∇²ℓ`` where the losses were evaluated last, or nearly that.
@@ -107,16 +100,17 @@ class Losses:
         With very many classes only a guess, of shape (d,), from what far classes have: the shares
         of the classes, and something for those that have none yet.
         """
-        if self.compiled is not None:
-            return self.compiled.curvature()
+        if self.workspace is not None:
+            return self.workspace.curvature()
         assert self.found is not None
         scores, solution = self.found
         alpha, u, lower = solution.alpha.numpy(), solution.u.numpy(), solution.lower.numpy()
-        if self.cost.size > solvers.SMALL:
+        if self.cost.size > MOST_OUTPUTS:
             return (self.weight @ alpha + 1 / self.cost.size) / 2
         peak = scores.max(1)
         b, inverse_energy = np.exp((scores - peak[:, None]) / 2), np.exp(peak - lower)
-        return curvature(kernels(self.cost)[0], self.weight, b, alpha, u > 0, inverse_energy)
+        K = self.cost.kernel().numpy()
+        return self.plan.curvature(K, self.weight, b, alpha, u > 0, inverse_energy)
 
 
 class Preconditioner:
@@ -141,7 +135,8 @@ class Preconditioner:
 class Memory:
     """The last steps of L-BFGS, and how they changed the gradient."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, plan: FitPlan) -> None:
+        self.loops = plan.two_loop_first, plan.two_loop_second
         self.steps, self.changes = np.empty((MEMORY, size)), np.empty((MEMORY, size))
         self.inverse, self.factors = np.empty(MEMORY), np.empty(MEMORY)
         self.newest, self.count = -1, 0
@@ -162,12 +157,13 @@ class Memory:
             return -precondition(gradient)
         q = gradient.ravel().copy()
         pairs = self.steps, self.changes, self.inverse, self.newest, self.count
-        backward(*pairs, q, self.factors)
+        first_loop, second_loop = self.loops
+        first_loop(*pairs, q, self.factors)
         r = precondition(q.reshape(gradient.shape)).ravel()
         change = self.changes[self.newest]
         length = change @ precondition(change.reshape(gradient.shape)).ravel()
         r /= self.inverse[self.newest] * length
-        forward(*pairs, r, self.factors)
+        second_loop(*pairs, r, self.factors)
         return -r.reshape(gradient.shape)
 
 
@@ -203,7 +199,7 @@ def start(design: Design, losses: Losses) -> np.ndarray:
 def minimise(objective: Objective, V: np.ndarray, tol: float, max_iter: int) -> Fit:
     """Descend from V until no entry of the gradient is larger than `tol`."""
     value, gradient = objective.evaluate(V)
-    memory = Memory(V.size)
+    memory = Memory(V.size, objective.losses.plan)
     precondition = None
     for iteration in range(max_iter + 1):
         largest = objective.design.largest(gradient)

@@ -106,13 +106,8 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples,)
         """
-        chosen = self._choose(X)
+        chosen = chosen_positions(self, X)
         return self.classes_[chosen]
-
-    def _choose(self, X: Any) -> np.ndarray:
-        """Return the positions of the classes to predict."""
-        values = self.decision_function(X)
-        return (values > 0).astype(int) if values.ndim == 1 else values.argmax(1)
 
     def _scores(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
@@ -130,7 +125,16 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         return X, target, weigh(weight, self.class_weight, self.classes_, target, y)
 
-    def _keep(self, coef: np.ndarray, intercept: np.ndarray, cost: Cost, dtype: Any) -> None:
-        """Set the fitted attributes, in the dtype of the samples."""
-        self.coef_, self.intercept_ = coef.astype(dtype), intercept.astype(dtype)
-        self.cost_ = cost
+
+def set_fitted(
+    model: LinearGeometric, coef: np.ndarray, intercept: np.ndarray, cost: Cost, dtype: Any
+) -> None:
+    """Set the fitted attributes, in the dtype of the samples."""
+    model.coef_, model.intercept_ = coef.astype(dtype), intercept.astype(dtype)
+    model.cost_ = cost
+
+
+def chosen_positions(model: LinearGeometric, X: Any) -> np.ndarray:
+    """Return the positions of the classes to predict."""
+    values = model.decision_function(X)
+    return (values > 0).astype(int) if values.ndim == 1 else values.argmax(1)

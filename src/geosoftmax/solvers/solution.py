@@ -65,13 +65,3 @@ class Solution:
             f"Solution(shape={tuple(self.alpha.shape)}, method={self.method!r}, "
             f"converged={done}/{rows}, worst gap={worst:.1e})"
         )
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """What a solver is asked for."""
-
-    tol: float
-    max_iter: int
-    dtype: torch.dtype
-    init: Tensor | None = None

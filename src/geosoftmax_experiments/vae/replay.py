@@ -116,7 +116,10 @@ def _no_waiting() -> Iterator[None]:
     """Let whatever waits for the GPU raise: it could not be recorded."""
     mode = torch.cuda.get_sync_debug_mode()
     try:
-        torch.cuda.set_sync_debug_mode("error")
+        with warnings.catch_warnings():
+            prototype = "Synchronization debug mode is a prototype feature"
+            warnings.filterwarnings("ignore", prototype, UserWarning)
+            torch.cuda.set_sync_debug_mode("error")
         yield
     finally:
         torch.cuda.set_sync_debug_mode(mode)

@@ -302,6 +302,8 @@ def _quiet() -> Iterator[None]:
         with warnings.catch_warnings():
             # Lightning 2.6 calls what torch 2.13 deprecates.
             warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
+            # Only where a CPU was asked for.
+            warnings.filterwarnings("ignore", "GPU available but not used", UserWarning)
             yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):

@@ -16,6 +16,7 @@ from rich.console import Console
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.ordinal.runner import Backend, make_settings, run
 from geosoftmax_experiments.ordinal.store import Store
+from tests.processes import accept_interrupts
 
 PROGRAM = [sys.executable, "-c", "from geosoftmax_experiments.cli import app; app()"]
 OPTIONS = ["--source", "skordinal", "--sets", "balance-scale,LEV", "--models", "lr,pom,ridge"]
@@ -76,6 +77,7 @@ def test_an_interrupt_says_what_is_kept(tmp_path):
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
+        preexec_fn=accept_interrupts,
     )
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("units/[!.]*.json")) and time.monotonic() < deadline:

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from tests.browser import open_browser, quiet_page
+from tests.processes import accept_interrupts
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +27,11 @@ def address():
     port = free_port()
     command = [sys.executable, "-m", "geosoftmax_experiments", "play", "--no-browser", "--port"]
     server = subprocess.Popen(
-        [*command, str(port)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [*command, str(port)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=accept_interrupts,
     )
     try:
         wait_for(port, server)

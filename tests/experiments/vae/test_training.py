@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.accelerators import CUDAAccelerator
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from geosoftmax_experiments.data.drawings import Drawings, load_drawings
@@ -55,12 +56,12 @@ def test_the_learning_rate_falls_to_zero(digits, tmp_path):
         def on_before_optimizer_step(self, trainer, pl_module, optimizer):
             seen.append(optimizer.param_groups[0]["lr"])
 
-    trainer = pl.Trainer(
-        max_epochs=2, accelerator="cpu", logger=False, callbacks=[Rates()],
-        enable_progress_bar=False, enable_checkpointing=False, enable_model_summary=False,
-        limit_val_batches=0,
-    )  # fmt: skip
     with _quiet():
+        trainer = pl.Trainer(
+            max_epochs=2, accelerator="cpu", logger=False, callbacks=[Rates()],
+            enable_progress_bar=False, enable_checkpointing=False, enable_model_summary=False,
+            limit_val_batches=0,
+        )  # fmt: skip
         trainer.fit(module)
     assert len(seen) == 2 * module.steps
     assert seen[0] == module.settings.learning_rate
@@ -73,6 +74,13 @@ def test_the_gain_multiplies_what_the_decoder_says(digits):
     nets = [build_net(settings(digits, gain=gain)) for gain in (1.0, 3.0)]
     code = torch.randn(2, nets[0].decoder[0].in_features)
     assert torch.allclose(nets[1].decode(code), 3 * nets[0].decode(code))
+
+
+def test_a_gpu_may_be_there_where_training_is_on_a_cpu(digits, tmp_path, monkeypatch):
+    monkeypatch.setattr(CUDAAccelerator, "is_available", staticmethod(lambda: True))
+    with pytest.warns(UserWarning, match="GPU available but not used"):
+        pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
+    train(settings(digits, epochs=1), digits, tmp_path / "run", HERE)  # warnings are errors
 
 
 @pytest.mark.parametrize("loss", LAYERS)

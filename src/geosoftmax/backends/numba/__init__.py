@@ -1,4 +1,18 @@
-"""Numba twins of `reference` for CPUs: compiled, one row at a time, rows spread over threads.
+"""Compiled kernels for CPUs: arrays in, arrays out.
+
+Tables say what a kernel needs of a geometry (`tables`); one module per method solves with them:
+
+===============  =========================================  ===============
+module           method                                     tables
+===============  =========================================  ===============
+`threshold`      zero-one: a threshold, as for sparsemax    `ZeroOneTables`
+`hull`           line with p = 1: a concave majorant        `LineTables`
+`policy`         tree: policy iteration over supports       `TreeTables`
+`active_set`     small and dense: principal pivoting        `DenseTables`
+===============  =========================================  ===============
+
+Each has ``solve``, ``softmax``, ``loss`` and ``solve_rows``. `exchange` solves on large supports,
+`sinkhorn` the Sinkhorn problem, and `matvec` multiplies by ``K``.
 
 Kernels release the interpreter lock and are spread over a thread pool of our own, so that calling
 them from several threads, or after a fork, is safe, and ``torch.set_num_threads`` is obeyed. Rows
@@ -7,51 +21,41 @@ never share state: results do not depend on the batch or on the number of thread
 
 from __future__ import annotations
 
-from geosoftmax.backends.numba.active_set import active_set, active_set_whole
+from geosoftmax.backends.numba import active_set, hull, policy, threshold
+from geosoftmax.backends.numba.calls import Rows
 from geosoftmax.backends.numba.exchange import exchange
-from geosoftmax.backends.numba.scans import matvec, prune, threshold
-from geosoftmax.backends.numba.signals import distribution, obstacle, peaks
+from geosoftmax.backends.numba.products import matvec
 from geosoftmax.backends.numba.sinkhorn import sinkhorn
-from geosoftmax.costs import DenseCost, GridCost, LineCost, TreeCost, ZeroOneCost
-from geosoftmax.costs.base import Cost
-from geosoftmax.costs.grid import is_absolute_line
+from geosoftmax.backends.numba.tables import (
+    DenseTables,
+    FactorTables,
+    LineTables,
+    TreeTables,
+    ZeroOneTables,
+    dense_tables,
+    factor_tables,
+    line_tables,
+    tree_tables,
+    zero_one_tables,
+)
 
 __all__ = [
-    "WHOLE",
+    "DenseTables",
+    "FactorTables",
+    "LineTables",
+    "Rows",
+    "TreeTables",
+    "ZeroOneTables",
     "active_set",
-    "distribution",
+    "dense_tables",
     "exchange",
+    "factor_tables",
+    "hull",
+    "line_tables",
     "matvec",
-    "obstacle",
-    "peaks",
-    "prune",
+    "policy",
     "sinkhorn",
-    "supports",
     "threshold",
+    "tree_tables",
+    "zero_one_tables",
 ]
-
-#: Methods of which a whole solve is one kernel.
-WHOLE = {"active_set": active_set_whole}
-#: Grids with a side longer than this are left to torch.
-LONGEST_SIDE = 96
-#: Outputs beyond which exact solves on the support are left to LAPACK through torch.
-LARGEST_EXCHANGE = 9216
-#: The same for costs of which the whole matrix is needed.
-LARGEST_MATRIX = 2048
-#: Outputs beyond which Sinkhorn potentials of many rows are products of matrices, by torch.
-LARGEST_SINKHORN = 128
-
-
-def supports(operation: str, cost: Cost) -> bool:
-    """Whether there is a compiled twin of the operation for this cost."""
-    if operation == "matvec":
-        return isinstance(cost, TreeCost) or (isinstance(cost, LineCost) and cost.p == 1)
-    if operation == "prune":
-        return isinstance(cost, (TreeCost, ZeroOneCost)) or is_absolute_line(cost)
-    if operation == "exchange":
-        if isinstance(cost, GridCost):
-            return max(cost.shape) <= LONGEST_SIDE and cost.size <= LARGEST_EXCHANGE
-        return isinstance(cost, (DenseCost, LineCost)) and cost.size <= LARGEST_MATRIX
-    if operation == "sinkhorn":
-        return cost.size <= LARGEST_SINKHORN
-    return operation in {"threshold", "active_set", "peaks", "obstacle", "distribution"}

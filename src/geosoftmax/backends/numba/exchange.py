@@ -9,31 +9,44 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from geosoftmax.backends import reference
-from geosoftmax.backends.numba.factors import grid_product, kernel_factors
-from geosoftmax.backends.numba.runtime import as_rows, bracket, flat64, jit, new_outputs, spread
-from geosoftmax.backends.reference import Rows, rounding_allowance
-from geosoftmax.costs.base import Cost
+from geosoftmax.backends import settings
+from geosoftmax.backends.numba.calls import Rows
+from geosoftmax.backends.numba.certificate import bracket
+from geosoftmax.backends.numba.factors import diagonal_of_product, grid_product
+from geosoftmax.backends.numba.runtime import inner, jit, spread
+from geosoftmax.backends.numba.tables import FactorTables
 
-ADD_ABOVE = reference.ADD_ABOVE  # compiled in as constants
-DROP_BELOW = reference.DROP_BELOW
+ADD_ABOVE = settings.ADD_ABOVE  # compiled in as constants
+DROP_BELOW = settings.DROP_BELOW
 
 
-def exchange(cost: Cost, b: Tensor, support: Tensor, tol: float, max_iter: int) -> Rows:
-    """Block principal pivoting on a grid or a dense cost, without its full matrix for a grid."""
-    out = new_outputs(b)
+def exchange(tables: FactorTables, b: Tensor, support: Tensor, tol: float, max_iter: int) -> Rows:
+    """Block principal pivoting from a support, without the full matrix where K is a product.
+
+    Parameters
+    ----------
+    tables : FactorTables
+    b : Tensor, shape (rows, *shape), float64
+    support : Tensor of bool, the shape of b
+    tol : float
+        Weights and violations that are a small fraction of this count as zero.
+    max_iter : int
+        Largest number of solves on a support.
+    """
     rows = b.shape[0]
-    sides, kernels, bands = kernel_factors(cost, torch.float64)
-    slack = rounding_allowance(cost.size, torch.float64)
+    flat = b.detach().to(torch.float64).contiguous().reshape(rows, -1).numpy()
     start = support.contiguous().reshape(rows, -1).numpy()
+    u, lower, upper = np.empty(flat.shape), np.empty(rows), np.empty(rows)
+    iterations = np.zeros(rows, dtype=np.int64)
     spread(
-        _exchange, rows, 1000 * b.numel(), flat64(b, rows), start, sides, *kernels, bands, tol,
-        max_iter, slack, *out,
+        _exchange, rows, 1000 * flat.size, flat, start, tables.sides, *tables.kernels,
+        tables.bands, tol, max_iter, u, lower, upper, iterations,
     )  # fmt: skip
-    return as_rows(b, *out)
+    found = (torch.from_numpy(x) for x in (lower, upper, iterations))
+    return Rows(torch.from_numpy(u).reshape(b.shape), *found)
 
 
-@jit
+@inner
 def _fill(K0, K1, K2, n1, n2, index, size, L):
     """L = K_SS, its lower triangle."""
     for p in range(size):
@@ -46,7 +59,7 @@ def _fill(K0, K1, K2, n1, n2, index, size, L):
             L[p, q] = K0[i0, j // (n1 * n2)] * K1[i1, j // n2 % n1] * K2[i2, j % n2]
 
 
-@functools.partial(jit, reassociate=True)
+@functools.partial(inner, reassociate=True)
 def _factor(L, size, panel):
     """Cholesky in place, reciprocals on the diagonal, by panels of columns.
 
@@ -91,7 +104,7 @@ def _factor(L, size, panel):
     return True
 
 
-@functools.partial(jit, reassociate=True)
+@functools.partial(inner, reassociate=True)
 def _substitute(L, size, x):
     """Solve L Lᵀ x = x in place."""
     for p in range(size):
@@ -108,7 +121,7 @@ def _substitute(L, size, x):
 
 @jit
 def _exchange(
-    b, start, sides, K0, K1, K2, bands, tol, max_iter, slack, u, lower, upper, iterations,
+    b, start, sides, K0, K1, K2, bands, tol, max_iter, u, lower, upper, iterations,
     first, last,
 ):  # fmt: skip
     n0, n1, n2 = sides
@@ -122,6 +135,8 @@ def _exchange(
     product = np.empty((n0, n1, n2))
     flat = field.reshape(d)
     h = product.reshape(d)
+    diagonal = np.empty(d)
+    highest = diagonal_of_product(K0[0], K1[0], K2[0], diagonal)
     L = np.empty((0, 0))
     panel = np.empty((0, 0))
     for row in range(first, last):
@@ -129,6 +144,8 @@ def _exchange(
         Ka = K0[0]
         Kb = K1[0]
         Kc = K2[row] if K2.shape[0] > 1 else K2[0]
+        if K2.shape[0] > 1:
+            highest = diagonal_of_product(Ka, Kb, Kc, diagonal)
         for i in range(d):
             inside[i] = start[row, i] and brow[i] > 0.0
             u[row, i] = 0.0
@@ -179,7 +196,7 @@ def _exchange(
                     negative = True
             if negative:
                 grid_product(Ka, Kb, Kc, bands, field, middle, product)
-            low, up = bracket(brow, flat, h, slack)
+            _, low, up = bracket(brow, flat, h, diagonal, highest)
             if up - low < upper[row] - lower[row]:
                 lower[row] = low
                 upper[row] = up

@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from geosoftmax.backends.numba.runtime import jit
-from geosoftmax.costs import GridCost
-from geosoftmax.costs.base import Cost
+from geosoftmax.backends.numba.runtime import inner
 
 
-def kernel_factors(
-    cost: Cost, dtype: torch.dtype
-) -> tuple[tuple[int, int, int], tuple[np.ndarray, ...], tuple[int, int, int]]:
-    """Return ``K`` as a product of three kernels (stacked, one or one per row), and their bands."""
-    if isinstance(cost, GridCost):
-        kernels = [line._kernel().detach().to(dtype)[None] for line in cost.axes]
-    else:
-        K = torch.exp(-cost.matrix().detach() / 2).to(dtype)
-        kernels = [K.reshape(-1, *K.shape[-2:])]
-    kernels = [torch.ones((1, 1, 1), dtype=dtype)] * (3 - len(kernels)) + kernels
-    smallest = torch.finfo(dtype).eps * 1e-2
-    bands = [_bandwidth(k, smallest) for k in kernels]
-    sides = [k.shape[-1] for k in kernels]
-    arrays = [k.contiguous().numpy() for k in kernels]
-    return (sides[0], sides[1], sides[2]), tuple(arrays), (bands[0], bands[1], bands[2])
+@inner
+def diagonal_of_product(K0, K1, K2, diagonal):
+    """As `certificate.diagonal_of`, for a product of three kernels."""
+    largest = 1.0
+    at = 0
+    for a in range(K0.shape[0]):
+        for i in range(K1.shape[0]):
+            for j in range(K2.shape[0]):
+                entry = K0[a, a] * K1[i, i] * K2[j, j]
+                diagonal[at] = min(entry, 1.0)
+                largest = max(largest, entry)
+                at += 1
+    return largest
 
 
-def _bandwidth(kernel: Tensor, smallest: float) -> int:
-    """Distance from the diagonal beyond which a kernel is negligible in its own precision."""
-    matters = (kernel > smallest).nonzero()
-    return int((matters[:, -1] - matters[:, -2]).abs().max())
-
-
-@jit
+@inner
 def grid_product(K0, K1, K2, bands, y, middle, out):
     """Compute out = (K0 ⊗ K1 ⊗ K2) y, axis by axis, in contiguous loops that vectorise."""
     n0, n1, n2 = y.shape

@@ -11,45 +11,53 @@ import functools
 
 import numpy as np
 
-from geosoftmax.backends.numba.active_set import pivot
-from geosoftmax.backends.numba.lanes import prepare
-from geosoftmax.backends.numba.pivoting import solve_on
+from geosoftmax.backends.numba import active_set
+from geosoftmax.backends.numba.memory import DOUBLE
+from geosoftmax.backends.numba.pivoting import factor, substitute
 from geosoftmax.backends.numba.runtime import jit, spread
+from geosoftmax.backends.numba.tables import DenseTables
 
 #: Rows whose curvature is looked at, at most; and the work, in d³, from which on they are fewer.
 MOST_CURVES, CURVE_WORK = 1000, 1 << 27
+#: No target is ignored: a class that does not exist.
+NO_CLASS = -1
 
 
 class Workspace:
     """Room for the solves of one fit; the supports that were found last start the next solves."""
 
     def __init__(self, kernels: np.ndarray, target: np.ndarray, weight: np.ndarray) -> None:
-        shape = len(target), kernels.shape[-1]
-        self.kernels, self.target, self.weight = kernels, target, weight
-        self.b, self.alpha, self.u = np.empty(shape), np.empty(shape), np.empty(shape)
-        self.inside = np.empty(shape, dtype=np.bool_)
-        self.peak, self.lower, self.upper = (np.empty(shape[0]) for _ in range(3))
-        self.iterations = np.empty(shape[0], dtype=np.int64)
-        self.loss = np.empty(shape[0])
-        self.warm = False
+        rows, d = len(target), kernels.shape[-1]
+        self.kernels, self.weight = kernels, np.ascontiguousarray(weight, dtype=np.float64)
+        self.target = np.ascontiguousarray(target, dtype=np.int64)
+        self.alpha, self.scores = np.empty((rows, d)), np.empty((rows, d))
+        self.loss, self.lower, self.upper = (np.empty(rows) for _ in range(3))
+        self.iterations = np.empty(rows, dtype=np.int64)
+        self.inside: np.ndarray | None = None
+        self._tables = DenseTables(kernels)
+        self._alpha, self._target = self.alpha.ctypes.data, self.target.ctypes.data
 
     def evaluate(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
         """Return ``Σ w_i ℓ(y_i, f_i)`` and its gradient in the scores."""
+        scores = self.scores = np.ascontiguousarray(scores, dtype=np.float64)
         slope = np.empty(scores.shape)
-        work = scores.size * (32 + scores.shape[1]) // 128
+        kernel, tables = active_set.method(self._tables, len(scores), self.inside)
         spread(
-            _losses, len(scores), work, scores, self.target, self.weight, self.kernels, self.warm,
-            self.b, self.peak, self.inside, self.alpha, self.u, self.lower, self.upper,
-            self.iterations, self.loss, slope,
+            kernel, len(scores), scores.size * (32 + scores.shape[1]) // 128, scores.ctypes.data,
+            DOUBLE, 0, self._alpha, 0, slope.ctypes.data, self._target, NO_CLASS, 0, self.weight,
+            self.loss, self.lower, self.upper, self.iterations, *tables,
         )  # fmt: skip
-        self.warm = True
+        if self.inside is None:  # later calls update it
+            self.inside = self.alpha > 0
         return float(self.loss.sum()), slope
 
     def curvature(self) -> np.ndarray:
         """Return ``Σ w_i ∇²ℓ(y_i, f_i)``, of shape (d, d), where `evaluate` was called last."""
-        inverse_energy = np.exp(self.peak - self.lower)
-        found = self.b, self.alpha, self.inside, inverse_energy
-        return curvature(self.kernels[0], self.weight, *found)
+        part, weight = _sample(self.weight, self.kernels.shape[-1])
+        scores, alpha = self.scores[part], self.alpha[part]
+        peak = scores.max(1)
+        b, inverse_energy = np.exp((scores - peak[:, None]) / 2), np.exp(peak - self.lower[part])
+        return _curvature(self.kernels[0], weight, b, alpha, alpha > 0, inverse_energy)
 
 
 def curvature(
@@ -61,56 +69,34 @@ def curvature(
     inverse_energy: np.ndarray,
 ) -> np.ndarray:
     """Return ``Σ w_i (½ (D_b K_SS⁻¹ D_b / Z + D_α) - ααᵀ)``; of many rows, from a part of them."""
-    d = b.shape[1]
-    rows = min(MOST_CURVES, max(4 * d, CURVE_WORK // d**3))  # many more than there are directions
-    part = slice(None, None, -(-len(b) // rows))
+    part, weight = _sample(weight, b.shape[1])
+    return _curvature(K, weight, b[part], alpha[part], inside[part], inverse_energy[part])
+
+
+def _sample(weight: np.ndarray, d: int) -> tuple[slice, np.ndarray]:
+    """Return which rows stand for all, many more than there are directions, and their weights."""
+    rows = min(MOST_CURVES, max(4 * d, CURVE_WORK // d**3))
+    part = slice(None, None, -(-len(weight) // rows))
     share = weight[part].sum() / weight.sum()
-    if not share > 0:
-        part, share = slice(None), 1.0
-    b, alpha, inside = b[part], alpha[part], inside[part]
-    weight = weight[part] / share
+    return (part, weight[part] / share) if share > 0 else (slice(None), weight)
+
+
+def _curvature(
+    K: np.ndarray,
+    weight: np.ndarray,
+    b: np.ndarray,
+    alpha: np.ndarray,
+    inside: np.ndarray,
+    inverse_energy: np.ndarray,
+) -> np.ndarray:
+    d = b.shape[1]
     weighted = alpha * weight[:, None]
     total = -(alpha.T @ weighted)
     total[np.diag_indices(d)] += 0.5 * weighted.sum(0)
     # Rows with equal supports come one after the other: one inverse serves them all.
     order = np.argsort(inside @ np.sqrt(np.arange(2.0, d + 2.0)))
-    _add_inverses(K, b, inside, weight * inverse_energy[part], order, total)
+    _add_inverses(K, b, inside, weight * inverse_energy, order, total)
     return total
-
-
-@jit
-def _losses(
-    f, target, weight, kernels, warm, b, peak, inside, alpha, u, lower, upper, iterations, loss,
-    slope, first, last,
-):  # fmt: skip
-    prepare(f, kernels[0], not warm, b, peak, inside, first, last)
-    for row in range(first, last):  # what has underflowed since is in no support
-        for i in range(f.shape[1]):
-            inside[row, i] = inside[row, i] and b[row, i] > 0.0
-    pivot(kernels, b, peak, True, inside, 0.0, alpha, u, lower, upper, iterations, first, last)
-    for row in range(first, last):
-        w = weight[row]
-        for i in range(f.shape[1]):
-            slope[row, i] = w * alpha[row, i]
-        slope[row, target[row]] -= w
-        loss[row] = w * (lower[row] - f[row, target[row]])
-
-
-@functools.partial(jit, reassociate=True)
-def _unit_solve(L, size, at, x):
-    """Column `at` of the inverse of L Lᵀ, where the diagonal of L holds reciprocals."""
-    for p in range(at):
-        x[p] = 0.0
-    x[at] = L[at, at]
-    for p in range(at + 1, size):
-        total = 0.0
-        for k in range(at, p):
-            total -= L[p, k] * x[k]
-        x[p] = total * L[p, p]
-    for p in range(size - 1, -1, -1):
-        x[p] *= L[p, p]
-        for k in range(p):
-            x[k] -= L[p, k] * x[p]
 
 
 @jit
@@ -118,14 +104,14 @@ def _add_inverses(K, b, inside, weight, order, total):
     """Add ``½ Σ_i w_i D_b K_SS⁻¹ D_b``."""
     d = K.shape[0]
     index = np.empty(d, dtype=np.int64)
-    L = np.empty((d, d))
+    A = np.empty((d, d))
     x = np.empty(d)
-    side = np.zeros(d)
+    column = np.empty(d)
     products = np.empty((d, d))
     start = 0
     while start < order.shape[0]:
         support = inside[order[start]]
-        size = 0
+        size = np.int64(0)
         for i in range(d):
             if support[i]:
                 index[size] = i
@@ -144,17 +130,19 @@ def _add_inverses(K, b, inside, weight, order, total):
                 for q in range(size):
                     products[p, q] += scaled * b[row, index[q]]
             last += 1
-        if solve_on(K, side, index, size, L, x):  # for its factor; else nearly singular: left out
+        if factor(K, index, size, A, column):  # nearly singular ones are left out
             for p in range(size):
-                _unit_solve(L, size, p, x)
+                x[:size] = 0.0
+                x[p] = 1.0
+                substitute(A, size, x)
                 for q in range(size):
                     total[index[p], index[q]] += 0.5 * products[p, q] * x[q]
         start = last
 
 
-@functools.partial(jit, reassociate=True)
-def backward(steps, changes, inverse, newest, count, q, factors):
-    """First loop of L-BFGS: q is changed in place, from the newest pair to the oldest."""
+@functools.partial(jit, fastmath={"contract", "reassoc"})
+def two_loop_first(steps, changes, inverse, newest, count, q, factors):
+    """First loop of the recursion of L-BFGS: changes q, from the newest pair to the oldest."""
     room = steps.shape[0]
     for k in range(count):
         at = (newest - k) % room
@@ -166,9 +154,9 @@ def backward(steps, changes, inverse, newest, count, q, factors):
             q[i] -= factors[at] * changes[at, i]
 
 
-@functools.partial(jit, reassociate=True)
-def forward(steps, changes, inverse, newest, count, r, factors):
-    """Second loop: r is changed in place, from the oldest pair to the newest."""
+@functools.partial(jit, fastmath={"contract", "reassoc"})
+def two_loop_second(steps, changes, inverse, newest, count, r, factors):
+    """Second loop of the recursion: changes r, from the oldest pair to the newest."""
     room = steps.shape[0]
     for k in range(count - 1, -1, -1):
         at = (newest - k) % room

@@ -1,107 +1,151 @@
-"""Principal pivoting for one row with a dense kernel."""
+"""Principal pivoting for one row with a dense kernel.
+
+Operations and their order are those of `simd`, so that a row has the same bits on either path.
+"""
 
 from __future__ import annotations
 
-import functools
-import math
-
 import numpy as np
 
-from geosoftmax.backends.numba.runtime import jit
+from geosoftmax.backends.numba.runtime import inner
+
+#: Pivots below this are those of a singular matrix.
+SINGULAR = 1e-14
+#: h that lies this near below b covers it: rounding.
+COVERS = 1.0 + 1e-14
+#: First rounds, in which all wrong outputs are exchanged; most rows need one or two.
+ROUNDS = 4
 
 
-@jit
+@inner
+def guess(K, b, inside):
+    """Guess a support: a point that another one covers alone, b_i ≤ K_ij b_j, is seldom in it."""
+    d = b.shape[0]
+    for i in range(d):
+        highest = 0.0
+        for j in range(d):
+            if j != i:
+                highest = max(highest, K[i, j] * b[j])
+        inside[i] = b[i] > highest
+
+
+@inner
 def times(K, x, index, size, h):
     """Compute h = K x for x on the listed outputs, column by column (K is symmetric)."""
     for i in range(h.shape[0]):
         h[i] = 0.0
     for p in range(size):
-        column = K[index[p]]
-        weight = x[index[p]]
+        j = index[p]
+        weight = x[j]
         for i in range(h.shape[0]):
-            h[i] += weight * column[i]
+            h[i] += weight * K[j, i]
 
 
-@functools.partial(jit, reassociate=True)
-def solve_on(K, b, index, size, L, x):
-    """Cholesky solve on the listed outputs: x = K_SS⁻¹ b_S there. False where K_SS is singular."""
+@inner
+def factor(K, index, size, A, column):
+    """Factor K_SS = L D Lᵀ for the listed outputs: A holds L below 1/D. False if it is singular."""
     for p in range(size):
-        i = index[p]
-        for q in range(p):
-            j = index[q]
-            total = K[i, j]
-            for k in range(q):
-                total -= L[p, k] * L[q, k]
-            L[p, q] = total * L[q, q]
-        total = K[i, i]
-        for k in range(p):
-            total -= L[p, k] * L[p, k]
-        if total <= 1e-14:
+        for q in range(p + 1):
+            A[p, q] = K[index[p], index[q]]
+    for k in range(size):
+        if A[k, k] <= SINGULAR:
             return False
-        L[p, p] = 1.0 / math.sqrt(total)  # the diagonal holds reciprocals
-        total = b[i]
-        for k in range(p):
-            total -= L[p, k] * x[index[k]]
-        x[i] = total * L[p, p]
-    for p in range(size - 1, -1, -1):
-        total = x[index[p]]
-        for k in range(p + 1, size):
-            total -= L[k, p] * x[index[k]]
-        x[index[p]] = total * L[p, p]
+        inverse = 1.0 / A[k, k]
+        A[k, k] = inverse
+        for p in range(k + 1, size):
+            column[p] = A[p, k]
+        for p in range(k + 1, size):
+            ratio = column[p] * inverse
+            A[p, k] = ratio
+            for q in range(k + 1, p + 1):
+                A[p, q] -= ratio * column[q]
     return True
 
 
-@jit
-def pivot_blocks(K, b, inside, index, L, x, h):
-    """Block principal pivoting: returns the number of solves, and whether an optimum was found."""
+@inner
+def substitute(A, size, x):
+    """Solve L D Lᵀ x = x in place."""
+    for k in range(size):
+        for p in range(k + 1, size):
+            x[p] -= A[p, k] * x[k]
+    for p in range(size):
+        x[p] *= A[p, p]
+    for p in range(size - 1, 0, -1):
+        for k in range(p):
+            x[k] -= A[p, k] * x[p]
+
+
+@inner
+def solve_on(K, b, index, size, A, column, found, x):
+    """Solve K_SS x_S = b_S for the listed outputs S. False where K_SS is singular."""
+    if not factor(K, index, size, A, column):
+        return False
+    for p in range(size):
+        found[p] = b[index[p]]
+    substitute(A, size, found)
+    for p in range(size):
+        x[index[p]] = found[p]
+    return True
+
+
+@inner
+def pivot_blocks(K, b, inside, step, index, A, column, found, x, h):
+    """Block principal pivoting from round `step` on: returns the last, and whether it ended well.
+
+    Then x ≥ 0 solves (QP) and h = K x.
+    """
     d = b.shape[0]
     fewest = d + 1
     patience = 3
-    for step in range(1, 4 * d + 20):
-        size = 0
+    while step < 4 * d + 20:
+        step += 1
+        size = np.int64(0)
         for i in range(d):
             x[i] = 0.0
             if inside[i]:
                 index[size] = i
                 size += 1
-        if not solve_on(K, b, index, size, L, x):
+        if not solve_on(K, b, index, size, A, column, found, x):
             return step, False
         times(K, x, index, size, h)
         wrong = 0
         last_wrong = -1
         for i in range(d):
-            h[i] = x[i] if inside[i] else h[i] * (1.0 + 1e-14) - b[i]
-            if b[i] == 0.0:  # masked
-                h[i] = 0.0
-            if h[i] < 0.0:
+            if _is_wrong(inside[i], b[i], x[i], h[i]):
                 wrong += 1
                 last_wrong = i
         if wrong == 0:
             return step, True
-        if wrong < fewest:
-            fewest = wrong
-            patience = 3
-        else:
-            patience -= 1
-        if patience >= 0:
-            for i in range(d):
-                if h[i] < 0.0:
-                    inside[i] = not inside[i]
-        else:
+        if step > ROUNDS:
+            patience = 3 if wrong < fewest else patience - 1
+            fewest = min(fewest, wrong)
+        if patience < 0:
             inside[last_wrong] = not inside[last_wrong]
-    return 4 * d + 20, False
+        else:
+            for i in range(d):
+                if _is_wrong(inside[i], b[i], x[i], h[i]):
+                    inside[i] = not inside[i]
+    return step, False
 
 
-@jit
-def pivot_singly(K, b, inside, index, L, x, h):
-    """Lawson–Hanson: adds one output at a time, so that K_SS stays regular. x ≥ 0 throughout."""
+@inner
+def _is_wrong(inside, b, x, h):
+    return x < 0.0 if inside else b > 0.0 and h * COVERS - b < 0.0
+
+
+@inner
+def pivot_singly(K, b, inside, index, A, column, found, x, h):
+    """Lawson–Hanson: adds one output at a time, so that K_SS stays regular.
+
+    x ≥ 0 throughout; at the end h = K x. Returns the number of solves.
+    """
     d = b.shape[0]
     blocked = np.zeros(d, dtype=np.bool_)
     trial = np.empty(d)
     for i in range(d):
         inside[i] = False
         x[i] = 0.0
-    size = 0
+    size = np.int64(0)
     steps = 0
     while steps < 10 * d + 20:
         best = -1
@@ -112,7 +156,7 @@ def pivot_singly(K, b, inside, index, L, x, h):
             total = 0.0
             for p in range(size):
                 total += K[i, index[p]] * x[index[p]]
-            violation = b[i] - total * (1.0 + 1e-14)
+            violation = b[i] - total * COVERS
             if violation > most:
                 most = violation
                 best = i
@@ -124,7 +168,7 @@ def pivot_singly(K, b, inside, index, L, x, h):
         added = True
         while True:
             steps += 1
-            if not solve_on(K, b, index, size, L, trial):
+            if not solve_on(K, b, index, size, A, column, found, trial):
                 # The newest output is a combination of the others: leave it out.
                 size -= 1
                 newest = index[size]
@@ -166,4 +210,5 @@ def pivot_singly(K, b, inside, index, L, x, h):
         if added:
             for i in range(d):
                 blocked[i] = False
+    times(K, x, index, size, h)
     return steps

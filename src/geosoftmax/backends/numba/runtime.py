@@ -1,36 +1,58 @@
-"""Compiling, threads, and the bracket of a row: what all compiled kernels share."""
+"""Compiling and threads: what all compiled kernels share."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-import math
 import os
+import sys
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numba
-import numpy as np
 import torch
-from torch import Tensor
-
-from geosoftmax.backends.reference import Rows
+from numba.core import event
 
 #: Work, in entries, below which threads do not pay.
 WORTH_A_THREAD = 4096
 #: Work from which on it is cut into more parts than threads.
 WORTH_BALANCING = 1 << 22
+#: Seconds of compiling after which the user is told about it.
+PATIENCE = 2.0
+NOTICE = (
+    "geosoftmax: compiling kernels for this machine. This happens once for an installation and may "
+    "take half a minute."
+)
 
 
-def jit(function: Callable[..., Any], *, reassociate: bool = False) -> Callable[..., Any]:
-    """Compile; `reassociate` lets sums be vectorised (in one fixed order: still deterministic)."""
-    fast = {"contract", "reassoc"} if reassociate else {"contract"}
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fast}
+def jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """Compile a kernel that Python calls."""
+    options = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}, **options}
     try:
         return numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no folder can hold the cache: compile in this process only
         return numba.njit(**options)(function)
+
+
+def inner(
+    function: Callable[..., Any], *, reassociate: bool = False, inline: bool = False
+) -> Callable[..., Any]:
+    """Compile a function that only kernels call: without the code to call it from Python.
+
+    Integers that begin as a constant, and are passed on, must be written ``np.int64(0)``: numba
+    compiles a function once more for a literal. `reassociate` lets sums be vectorised (in one fixed
+    order: still deterministic); `inline` makes LLVM copy the function to where it is called.
+    """
+    fast = {"contract", "reassoc"} if reassociate else {"contract"}
+    return jit(
+        function, fastmath=fast, forceinline=inline, no_cpython_wrapper=True, no_cfunc_wrapper=True
+    )
+
+
+# ------------------------------------------------------------------ threads
 
 
 @functools.lru_cache(maxsize=2)
@@ -39,83 +61,73 @@ def _pool(_pid: int, threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="geosoftmax")
 
 
-def spread(kernel: Callable[..., None], rows: int, work: int, *arguments: Any) -> None:
-    """Run ``kernel(*arguments, first, last)`` over slices of the rows."""
-    threads = min(torch.get_num_threads(), rows)
-    if threads <= 1 or work < WORTH_A_THREAD:
-        kernel(*arguments, 0, rows)
-        return
+def spread(kernel: Callable[..., Any], rows: int, work: int, *arguments: Any) -> list[Any]:
+    """Run ``kernel(*arguments, first, last)`` over slices of the rows; return what each returned.
+
+    Where the slices lie depends on the number of threads: a row must not depend on its slice.
+    """
+    threads = 1 if work < WORTH_A_THREAD else min(torch.get_num_threads(), rows)
+    if threads <= 1:
+        return [kernel(*arguments, 0, rows)]
     # Long work is cut finer, so that no thread waits for another with harder rows.
     parts = threads if work < WORTH_BALANCING or rows < 64 * threads else 4 * threads
     bounds = [rows * i // parts for i in range(parts + 1)]
     pool = _pool(os.getpid(), threads)
     slices = list(itertools.pairwise(bounds))
     jobs = [pool.submit(kernel, *arguments, first, last) for first, last in slices[1:]]
-    kernel(*arguments, *slices[0])
-    for job in jobs:
-        job.result()
+    found = [kernel(*arguments, *slices[0])]
+    return found + [job.result() for job in jobs]
 
 
-def flat64(signal: Tensor, rows: int) -> np.ndarray:
-    """Return a signal as contiguous float64 rows."""
-    return signal.detach().to(torch.float64).contiguous().reshape(rows, -1).numpy()
+# ------------------------------------------------------------------ the notice of compiling
 
 
-def new_outputs(b: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return arrays for u, lower, upper and iterations."""
-    rows = b.shape[0]
-    u = np.empty((rows, b[0].numel() if rows else 0))
-    return u, np.empty(rows), np.empty(rows), np.zeros(rows, dtype=np.int64)
+class CompileNotice(event.Listener):
+    """Prints one line to stderr once our functions have been compiling for some seconds.
 
-
-def as_rows(b: Tensor, u: np.ndarray, *rest: np.ndarray) -> Rows:
-    """Return what a kernel wrote, with the shape of the signals."""
-    lower, upper, iterations = (torch.from_numpy(x) for x in rest)
-    return Rows(torch.from_numpy(u).reshape(b.shape), lower, upper, iterations)
-
-
-@jit
-def bracket(b, u, h, slack):
-    """Rescale u and h in place so that ⟨b,u⟩ = uᵀKu; return lower, upper.
-
-    As `reference.certify`, with vᵀKv bounded by (Σv)² instead of one more product.
+    Numba reports each compilation, but nothing that comes from its cache. A compilation contains
+    those of the functions that it calls, so only the outermost one of a thread is timed.
     """
-    bu = 0.0
-    uh = 0.0
-    for i in range(b.shape[0]):
-        bu += b[i] * u[i]
-        uh += u[i] * h[i]
-    return bracket_from(b, u, h, bu, uh, slack)
+
+    def __init__(self, patience: float = PATIENCE) -> None:
+        self.patience = patience
+        self._lock = threading.Lock()
+        self._printed = False
+        self._outermost = threading.local()
+
+    def on_start(self, event: event.Event) -> None:
+        """Arm the timer."""
+        depth = getattr(self._outermost, "depth", 0)
+        self._outermost.depth = depth + 1
+        if depth or self._printed or not _is_ours(event):
+            return
+        timer = threading.Timer(max(self.patience, 0.0), self._print)
+        timer.daemon = True
+        self._outermost.timer, self._outermost.start = timer, time.perf_counter()
+        timer.start()
+
+    def on_end(self, event: event.Event) -> None:
+        """Stop the timer; what has been waited for so far counts towards the next."""
+        self._outermost.depth -= 1
+        timer = getattr(self._outermost, "timer", None)
+        if self._outermost.depth or timer is None:
+            return
+        timer.cancel()
+        self._outermost.timer = None
+        with self._lock:
+            self.patience -= time.perf_counter() - self._outermost.start
+
+    def _print(self) -> None:
+        with self._lock:
+            if not self._printed:
+                self._printed = True
+                print(NOTICE, file=sys.stderr, flush=True)
 
 
-@jit
-def bracket_from(b, u, h, bu, uh, slack):
-    """The same, where ⟨b,u⟩ and uᵀKu have been summed already."""
-    scale = bu / uh
-    energy = bu * scale
-    vh = 0.0
-    v_sum = 0.0
-    ratio = 1.0
-    for i in range(b.shape[0]):
-        u[i] *= scale
-        hi = h[i] * scale
-        h[i] = hi
-        v = b[i] - hi
-        if v > 0.0:
-            vh += v * hi
-            v_sum += v
-            if b[i] > ratio * hi:
-                ratio = b[i] / hi
-    return bounds_of(energy, vh, v_sum, ratio, slack)
+def _is_ours(compilation: event.Event) -> bool:
+    function = getattr((compilation.data or {}).get("dispatcher"), "py_func", None)
+    return getattr(function, "__module__", "").startswith("geosoftmax.backends.numba")
 
 
-@jit
-def bounds_of(energy, vh, v_sum, ratio, slack):
-    """Return the bracket for uᵀKu, with ⟨v,h⟩, Σv and max b/h for v = max(b - h, 0)."""
-    lower = math.log(energy)
-    added = (2.0 * vh + v_sum * v_sum) / energy
-    raised = ratio - 1.0
-    if added > 1e-8:  # below, log(1 + x) ≤ x is sharp enough
-        added = math.log1p(added)
-        raised = math.log1p(raised)
-    return lower - slack, lower + min(added, 2.0 * raised) + slack
+NOTICES = CompileNotice()
+event.register("numba:compile", NOTICES)

@@ -1,36 +1,44 @@
-"""Sinkhorn potentials of small costs: `backends.sinkhorn`, one row at a time, on its support."""
+"""Sinkhorn potentials of small costs: as the reference, one row at a time, on its support."""
 
 from __future__ import annotations
 
 import functools
 import math
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from geosoftmax.backends.numba.active_set import kernels
-from geosoftmax.backends.numba.runtime import flat64, jit, spread
-from geosoftmax.backends.sinkhorn import NEWTON_BELOW, STALLED, SUBNORMAL, SinkhornRows
-from geosoftmax.costs.base import Cost
+from geosoftmax.backends.numba.runtime import inner, jit, spread
+from geosoftmax.backends.numba.tables import DenseTables
+from geosoftmax.backends.settings import NEWTON_BELOW, STALLED, SUBNORMAL
 
 #: Rounds of Chebyshev's method for a Newton step: it gains seven digits then, where it could.
 ROUNDS = 10
 
 
-def sinkhorn(cost: Cost, alpha: Tensor, tol: float, max_iter: int) -> SinkhornRows:
-    """Solve rows ``alpha``, with the dense kernel of the cost, one or one per row."""
+class SinkhornRows(NamedTuple):
+    """``v`` with ``v · Kv ≈ α``, and the largest error of ``log(v · Kv / α)`` on the support."""
+
+    v: Tensor
+    residual: Tensor
+    iterations: Tensor
+
+
+def sinkhorn(tables: DenseTables, alpha: Tensor, tol: float, max_iter: int) -> SinkhornRows:
+    """Solve ``v · Kv = α`` for rows ``alpha`` of shape (rows, *shape)."""
     rows = alpha.shape[0]
-    flat = flat64(alpha, rows)
+    flat = alpha.detach().to(torch.float64).contiguous().reshape(rows, -1).numpy()
     v, residual = np.empty(flat.shape), np.empty(rows)
     iterations = np.empty(rows, dtype=np.int64)
     work = 32 * flat.size
-    spread(_solve, rows, work, flat, kernels(cost), tol, max_iter, v, residual, iterations)
+    spread(_solve, rows, work, flat, tables.kernels, tol, max_iter, v, residual, iterations)
     found = torch.from_numpy(v).reshape(alpha.shape)
     return SinkhornRows(found, torch.from_numpy(residual), torch.from_numpy(iterations))
 
 
-@functools.partial(jit, reassociate=True)
+@functools.partial(inner, reassociate=True)
 def _times(K, x, out, size):
     for p in range(size):
         total = 0.0
@@ -39,7 +47,7 @@ def _times(K, x, out, size):
         out[p] = total
 
 
-@jit
+@inner
 def _newton(K, v, h, error, size, z, direction, product):
     """Solve ``(I + P) z = error`` with ``P = diag(1/h) K diag(v)``; see `shifted_solve`."""
     rho = 1.0 / 3.0
@@ -66,7 +74,7 @@ def _solve(alpha, kernels, tol, max_iter, out, residual, iterations, first, last
     a, v, best, h, error = np.empty(d), np.empty(d), np.empty(d), np.empty(d), np.empty(d)
     z, direction, product = np.empty(d), np.empty(d), np.empty(2 * d)
     for row in range(first, last):
-        whole = kernels[row if kernels.shape[0] > 1 else 0]
+        full = kernels[row if kernels.shape[0] > 1 else 0]
         size = 0
         for i in range(d):
             out[row, i] = 0.0
@@ -76,7 +84,7 @@ def _solve(alpha, kernels, tol, max_iter, out, residual, iterations, first, last
                 size += 1
         for p in range(size):
             for q in range(size):
-                K[p, q] = whole[index[p], index[q]]
+                K[p, q] = full[index[p], index[q]]
         _times(K, a, h, size)
         for p in range(size):
             v[p] = a[p] / math.sqrt(h[p])

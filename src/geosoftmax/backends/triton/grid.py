@@ -1,9 +1,9 @@
-"""Grids: a whole solve, or a whole loss, in one launch, one program for each sample.
+"""Splitting on planes: a whole solve, or a whole loss, in one launch, one program for each sample.
 
-Scores and iterates stay in registers; the matrices of the cost lie in shared memory. The iteration
-is that of `reference.split`, with ``x = (K + ρ)⁻¹ (b + ρ|s|)`` carried along: a step adds the
-product of what ``ρ|s|`` changed by, which is small, so that cheap products do. Now and then a
-precise product makes ``x`` afresh.
+Scores and iterates stay in registers; the matrices lie in shared memory. The iteration is that of
+`reference.split`, with ``x = (K + ρ)⁻¹ (b + ρ|s|)`` carried along: a step adds the product of what
+``ρ|s|`` changed by, which is small, so that cheap products do. Now and then a precise product
+makes ``x`` afresh.
 
 The equation of ``x`` says what ``Kx`` is, and ``u`` is near ``x``. So a look at the gap costs a
 cheap product too; a precise one with ``K`` then certifies what is returned. Each sample stops for
@@ -19,22 +19,28 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from geosoftmax.backends import reference
-from geosoftmax.backends.triton.halves import both, halves, load_square
+from geosoftmax.backends import settings
+from geosoftmax.backends.triton.certificate import certify, store_bounds, store_distribution
+from geosoftmax.backends.triton.fp16_split import (
+    PlaneTile,
+    both_sides,
+    fp16_split,
+    load_plane,
+)
 from geosoftmax.backends.triton.sinkhorn import negentropy
 from geosoftmax.backends.triton.tiles import (
     CHECK_EVERY,
     LIFT,
+    Outputs,
     aim,
     on_device,
     outputs,
     padded,
-    sums,
     tile,
 )
-from geosoftmax.costs import GridCost
-from geosoftmax.costs.base import Cost
 
+#: Longest side of a plane that fits into the registers of one program.
+LONGEST_SIDE = 128
 #: Bytes of shared memory that matrices may take.
 SHARED_FOR_MATRICES = 168_000
 
@@ -62,84 +68,123 @@ TUNING = {
 }
 
 
-def split_grid(
-    cost: Cost, scores: Tensor, tol: float, max_iter: int, tuning: Tuning | None = None
-) -> tuple[Tensor, ...]:
+class SplittingPlaneArrays(NamedTuple):
+    """What a kernel reads."""
+
+    #: Eigenvectors and kernel of each axis, as `fp16_split` returns them.
+    row_basis: Tensor
+    column_basis: Tensor
+    row_kernel: Tensor
+    column_kernel: Tensor
+    #: Eigenvalues of ``K``, and ``1 / K1``, with which a solve starts: padded, in float32.
+    fields: Tensor
+    #: The first penalty and the later one.
+    penalties: Tensor
+
+
+class SplittingPlaneTables(NamedTuple):
+    """What a plane's solves read, made once by `make_tables`."""
+
+    shape: tuple[int, int]
+    #: Steps with the first penalty.
+    first_steps: int
+    arrays: SplittingPlaneArrays
+
+
+def make_tables(
+    kernels: list[Tensor], bases: list[Tensor], eigenvalues: Tensor, power: float
+) -> SplittingPlaneTables:
+    """Make the tables from kernels of both axes, their eigenvectors, and the eigenvalues of ``K``.
+
+    `power` is that of the distances, 1 or 2: it decides the number of first steps.
+    """
+    h, w = eigenvalues.shape
+    sides = padded(h), padded(w)
+    rho = settings.split_penalty(eigenvalues)
+    fields = eigenvalues.new_ones((2, *sides), dtype=torch.float32)
+    fields[0, :h, :w] = eigenvalues
+    fields[1, :h, :w] = 1 / (kernels[0].sum(1)[:, None] * kernels[1].sum(1))
+    penalties = torch.stack([settings.SPLIT_FIRST_PENALTY * rho, rho])
+    arrays = SplittingPlaneArrays(
+        fp16_split(bases[0], sides[0]),
+        fp16_split(bases[1], sides[1]),
+        fp16_split(kernels[0], sides[0]),
+        fp16_split(kernels[1], sides[1]),
+        fields,
+        penalties.to(torch.float32),
+    )
+    return SplittingPlaneTables((h, w), settings.SPLIT_FIRST_STEPS[power], arrays)
+
+
+def solve(
+    tables: SplittingPlaneTables, scores: Tensor, tol: float, max_iter: int,
+    tuning: Tuning | None = None,
+) -> Outputs:  # fmt: skip
     """From scores to the distribution, ``u``, its bracket and the iterations."""
     f = scores.contiguous()
     found = outputs(f, 2)
-    _launch(_split, cost, f, found, found[2].numel(), tol, max_iter, tuning)
+    _launch(_solve, tables, (f, found), found.lower.numel(), tol, max_iter, tuning)
     return found
 
 
-def fit_grid(
-    cost: Cost, scores: Tensor, target: Tensor, tol: float, max_iter: int, share: float = 1.0,
-    tuning: Tuning | None = None,
+def loss(
+    tables: SplittingPlaneTables, scores: Tensor, target: Tensor, tol: float, max_iter: int,
+    share: float = 1.0, tuning: Tuning | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """From scores and distributions to the loss of each sample and its slope in the scores.
 
     ``Σα Ω*(f) + Ω(α) - ⟨α,f⟩``, at least 0, and ``Σα · softmax - α``; `share` times both.
     """
     f, target = scores.contiguous(), target.contiguous()
-    loss, slope = f.new_empty(f.shape[:-2]), torch.empty_like(f)
-    _launch(_fit, cost, f, (target, loss, slope, share), loss.numel(), tol, max_iter, tuning)
-    return loss, slope
+    value, slope = f.new_empty(f.shape[:-2]), torch.empty_like(f)
+    signals = (f, target, value, slope, share)
+    _launch(_loss, tables, signals, value.numel(), tol, max_iter, tuning)
+    return value, slope
 
 
 def _launch(
-    kernel: Any, cost: Cost, f: Tensor, others: tuple[Any, ...], samples: int, tol: float,
-    max_iter: int, tuning: Tuning | None,
+    kernel: Any, tables: SplittingPlaneTables, signals: tuple[Any, ...], samples: int,
+    tol: float, max_iter: int, tuning: Tuning | None,
 ) -> None:  # fmt: skip
-    assert isinstance(cost, GridCost)
-    h, w = cost.shape
+    h, w = tables.shape
     sides = padded(h), padded(w)
     tuning = tuning or TUNING[sides[0] * sides[1]]
-    matrices = cost._once("split_matrices", lambda: _matrices(cost, sides))
-    slack = reference.rounding_allowance(cost.size, torch.float32)
-    with on_device(f):
+    slack = settings.rounding_allowance(h * w, torch.float32)
+    with on_device(signals[0]):
         kernel[(samples,)](
-            f, *others, *matrices, h, w, aim(tol, slack), slack, max_iter, 0,
-            H=sides[0], W=sides[1], CHECK=tuning.check, REFRESH=tuning.refresh,
-            FIRST=reference.SPLIT_FIRST_STEPS[cost.p], RELAXATION=reference.SPLIT_RELAXATION,
-            FIRST_RELAXATION=reference.SPLIT_FIRST_RELAXATION,
-            RESIDENT=_fits(sides), LEFT=tuning.left,
+            *signals, tables.arrays, h, w, aim(tol, slack), slack, max_iter, 0,
+            TILE=PlaneTile(*sides, RESIDENT=_fits(sides), LEFT=tuning.left),
+            SCHEDULE=Schedule(tuning.check, tuning.refresh, tables.first_steps),
             num_warps=tuning.warps, num_stages=1,
         )  # fmt: skip
 
 
 def _fits(sides: tuple[int, int]) -> bool:
-    """Whether bases and kernels, in halves, stay in shared memory beside the tiles."""
+    """Whether bases and kernels, split, stay in shared memory beside the tiles."""
     return 8 * (sides[0] ** 2 + sides[1] ** 2) <= SHARED_FOR_MATRICES
-
-
-def _matrices(cost: GridCost, sides: tuple[int, int]) -> tuple[Tensor, ...]:
-    """Return bases and kernels in halves, the eigenvalues and the start, and both penalties."""
-    kernels, bases, eigenvalues = reference.spectrum(cost)
-    rho = reference.split_penalty(eigenvalues)
-    sums = kernels[0].sum(1)[:, None] * kernels[1].sum(1)
-    shape = eigenvalues.shape
-    fields = eigenvalues.new_ones((2, *sides), dtype=torch.float32)
-    fields[0, : shape[0], : shape[1]] = eigenvalues
-    fields[1, : shape[0], : shape[1]] = 1 / sums
-    squares = [
-        halves(m, side) for m, side in zip((*bases, *kernels), (*sides, *sides), strict=True)
-    ]
-    penalties = torch.stack([reference.SPLIT_FIRST_PENALTY * rho, rho])
-    return (*squares, fields, penalties.to(torch.float32))
 
 
 # ------------------------------------------------------------------ pieces of a kernel
 
 
+class Schedule(NamedTuple):
+    """When a kernel does what: a constexpr."""
+
+    #: Steps between two looks at the gap, between two times that ``x`` is made afresh, and with
+    #: the first penalty.
+    CHECK: int
+    REFRESH: int
+    FIRST: int
+    #: Relaxation of the first steps, and of the others.
+    FIRST_RELAXATION: float = settings.SPLIT_FIRST_RELAXATION
+    RELAXATION: float = settings.SPLIT_RELAXATION
+
+
 @triton.jit
-def _resolve(
-    x, damping, vh, vh_hi, vh_lo, vw, vw_hi, vw_lo,
-    H: tl.constexpr, W: tl.constexpr, PASSES: tl.constexpr, RESIDENT: tl.constexpr,
-    LEFT: tl.constexpr,
-):  # fmt: skip
+def _resolve(x, damping, basis, here, PASSES: tl.constexpr, TILE: tl.constexpr):
     """Return ``(K + ρ)⁻¹ x``."""
-    x = both(x, vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, H, W, False, PASSES, RESIDENT, LEFT) * damping
-    return both(x, vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, H, W, True, PASSES, RESIDENT, LEFT)
+    x = both_sides(x, basis, here, False, PASSES, TILE) * damping
+    return both_sides(x, basis, here, True, PASSES, TILE)
 
 
 @triton.jit
@@ -149,21 +194,7 @@ def _solution(s, x):
 
 
 @triton.jit
-def _gap(b, u, h):
-    """Return ``⟨b,u⟩``, ``⟨u,h⟩`` and a bound of the gap, where ``h = Ku``; large if ``u = 0``."""
-    bu, uh = sums(b * u, u * h)
-    scale = bu / uh
-    v = tl.maximum(b - h * scale, 0.0)
-    v_sum, vh = sums(v, v * h)
-    gap = (2 * vh * scale + v_sum * v_sum) / (bu * scale)
-    return bu, uh, tl.where(bu == 0.0, 1e9, gap)
-
-
-@triton.jit
-def _steps(
-    s, x, damping, rho, relaxation, done, until, zero, vh, vh_hi, vh_lo, vw, vw_hi, vw_lo,
-    H: tl.constexpr, W: tl.constexpr, RESIDENT: tl.constexpr, LEFT: tl.constexpr,
-):  # fmt: skip
+def _steps(s, x, damping, rho, relaxation, done, until, zero, basis, TILE: tl.constexpr):
     """Return ``s`` and ``x`` some steps later."""
     while done < until:
         done += 1
@@ -173,108 +204,72 @@ def _steps(
         ahead = s + relaxation * (x - tl.maximum(s, 0.0))
         change = (tl.abs(ahead) - tl.abs(s)) * (rho * LIFT)
         s = ahead
-        x += (1.0 / LIFT) * _resolve(
-            change, damping, vh + here, vh_hi, vh_lo, vw + here, vw_hi, vw_lo,
-            H, W, 1, RESIDENT, LEFT,
-        )  # fmt: skip
+        x += (1.0 / LIFT) * _resolve(change, damping, basis, here, 1, TILE)
     return s, x
 
 
 @triton.jit
 def _minimise(
-    b, fields, penalties, tol, max_iter, zero,
-    vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo,
-    H: tl.constexpr, W: tl.constexpr, CHECK: tl.constexpr, REFRESH: tl.constexpr,
-    FIRST: tl.constexpr, FIRST_RELAXATION: tl.constexpr, RELAXATION: tl.constexpr,
-    RESIDENT: tl.constexpr, LEFT: tl.constexpr,
+    b, fields, penalties, tol, max_iter, zero, basis, kernel,
+    TILE: tl.constexpr, SCHEDULE: tl.constexpr,
 ):  # fmt: skip
     """Solve (QP): return ``u``, ``⟨b,u⟩``, ``uᵀKu``, a bound of the gap and the iterations."""
+    H: tl.constexpr = TILE.H
+    W: tl.constexpr = TILE.W
+    FIRST: tl.constexpr = SCHEDULE.FIRST
     entries = tl.arange(0, H)[:, None] * W + tl.arange(0, W)[None, :]
     rho, later = tl.load(penalties), tl.load(penalties + 1)
     damping = 1.0 / (tl.load(fields + entries) + rho)
     s = b * tl.load(fields + H * W + entries)
-    x = _resolve(
-        b + rho * s, damping, vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, H, W, 1, RESIDENT, LEFT
-    )  # fmt: skip
+    x = _resolve(b + rho * s, damping, basis, 0, 1, TILE)
     done = zero + FIRST // 2  # half of the first steps from a cheap x, without a look
-    s, x = _steps(
-        s, x, damping, rho, FIRST_RELAXATION, zero, done, zero,
-        vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, H, W, RESIDENT, LEFT,
-    )  # fmt: skip
+    s, x = _steps(s, x, damping, rho, SCHEDULE.FIRST_RELAXATION, zero, done, zero, basis, TILE)
     bu, uh, gap = 0.0, 0.0, 1.0
     going = True
     while going:
         here = done * zero
-        x = _resolve(
-            b + rho * tl.abs(s), damping, vh + here, vh_hi, vh_lo, vw + here, vw_hi, vw_lo,
-            H, W, 3, RESIDENT, LEFT,
-        )  # fmt: skip
-        until = tl.minimum(done + REFRESH, max_iter)
+        x = _resolve(b + rho * tl.abs(s), damping, basis, here, 3, TILE)
+        until = tl.minimum(done + SCHEDULE.REFRESH, max_iter)
         seen = 1.0
         while (seen > tol) & (done < until):
-            look = tl.where(done < FIRST, FIRST, done + CHECK)
-            relaxation = tl.where(done < FIRST, FIRST_RELAXATION, RELAXATION)
-            s, x = _steps(
-                s, x, damping, rho, relaxation, done, look, zero,
-                vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, H, W, RESIDENT, LEFT,
-            )  # fmt: skip
+            look = tl.where(done < FIRST, FIRST, done + SCHEDULE.CHECK)
+            relaxation = tl.where(done < FIRST, SCHEDULE.FIRST_RELAXATION, SCHEDULE.RELAXATION)
+            s, x = _steps(s, x, damping, rho, relaxation, done, look, zero, basis, TILE)
             done = look
             here = done * zero
             u = _solution(s, x)  # near x, of which the equation says the product with K
-            h = b + rho * (tl.abs(s) - x) + (1.0 / LIFT) * both(
-                (u - x) * LIFT, kh + here, kh_hi, kh_lo, kw + here, kw_hi, kw_lo,
-                H, W, False, 1, RESIDENT, LEFT,
-            )  # fmt: skip
-            _, _, seen = _gap(b, u, h)
+            h = b + rho * (tl.abs(s) - x)
+            h += (1.0 / LIFT) * both_sides((u - x) * LIFT, kernel, here, False, 1, TILE)
+            _, _, seen = certify(b, u, h, 1.0, "plane")
             if (rho != later) & (seen > tol):
                 # The other penalty, the same u and b - Ku: by its equation x changes by little.
                 change = (tl.maximum(s, 0.0) - x) * ((later - rho) * LIFT)
                 damping = 1.0 / (tl.load(fields + here + entries) + later)
                 s = tl.where(s > 0, s, s * (rho / later))
-                x += (1.0 / LIFT) * _resolve(
-                    change, damping, vh + here, vh_hi, vh_lo, vw + here, vw_hi, vw_lo,
-                    H, W, 1, RESIDENT, LEFT,
-                )  # fmt: skip
+                x += (1.0 / LIFT) * _resolve(change, damping, basis, here, 1, TILE)
                 rho = later
         if (seen <= 2 * tol) | (seen != seen) | (done >= max_iter):
             here = done * zero
             u = _solution(s, x)
-            h = both(
-                u, kh + here, kh_hi, kh_lo, kw + here, kw_hi, kw_lo, H, W, False, 3, RESIDENT, LEFT
-            )  # fmt: skip
-            bu, uh, gap = _gap(b, u, h)
+            h = both_sides(u, kernel, here, False, 3, TILE)
+            bu, uh, gap = certify(b, u, h, 1.0, "plane")
         going = (gap > tol) & (done < max_iter)
     return _solution(s, x), bu, uh, gap, done
 
 
 @triton.jit
-def _square(pointer, N: tl.constexpr, RESIDENT: tl.constexpr):
-    """Return both parts of a matrix if they stay in shared memory."""
-    hi, lo = 0, 0
-    if RESIDENT:
-        hi, lo = load_square(pointer, 0, N), load_square(pointer, 1, N)
-    return hi, lo
-
-
-@triton.jit
 def _solved(
-    scores, vh, vw, kh_hi, kh_lo, kw_hi, kw_lo, kh, kw, fields, penalties,
-    place, inside, tol, max_iter, zero,
-    H: tl.constexpr, W: tl.constexpr, CHECK: tl.constexpr, REFRESH: tl.constexpr,
-    FIRST: tl.constexpr, FIRST_RELAXATION: tl.constexpr, RELAXATION: tl.constexpr,
-    RESIDENT: tl.constexpr, LEFT: tl.constexpr,
+    scores, arrays, kernel, place, inside, tol, max_iter, zero,
+    TILE: tl.constexpr, SCHEDULE: tl.constexpr,
 ):  # fmt: skip
     """Read the scores of a sample and solve: return the peak, ``b``, and what `_minimise` does."""
-    vh_hi, vh_lo = _square(vh, H, RESIDENT)
-    vw_hi, vw_lo = _square(vw, W, RESIDENT)
+    basis = load_plane(arrays.row_basis, arrays.column_basis, TILE)
     f = tl.load(scores + place, mask=inside, other=float("-inf"))
     peak = tl.max(f)
     b = tl.exp((f - peak) * 0.5)
     u, bu, uh, gap, done = _minimise(
-        b, fields, penalties, tol, max_iter, zero,
-        vh, vh_hi, vh_lo, vw, vw_hi, vw_lo, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo,
-        H, W, CHECK, REFRESH, FIRST, FIRST_RELAXATION, RELAXATION, RESIDENT, LEFT,
-    )  # fmt: skip
+        b, arrays.fields, arrays.penalties, tol, max_iter, zero, basis, kernel, TILE, SCHEDULE
+    )
     return peak, b, u, bu, uh, gap, done
 
 
@@ -282,57 +277,35 @@ def _solved(
 
 
 @triton.jit
-def _split(
-    scores, alpha, u_out, lower, upper, iterations,
-    vh, vw, kh, kw, fields, penalties,
-    height, width, tol, slack, max_iter, zero,
-    H: tl.constexpr, W: tl.constexpr, CHECK: tl.constexpr, REFRESH: tl.constexpr,
-    FIRST: tl.constexpr, FIRST_RELAXATION: tl.constexpr, RELAXATION: tl.constexpr,
-    RESIDENT: tl.constexpr, LEFT: tl.constexpr,
+def _solve(
+    scores, found, arrays, height, width, tol, slack, max_iter, zero,
+    TILE: tl.constexpr, SCHEDULE: tl.constexpr,
 ):  # fmt: skip
-    row, place, inside = tile(height, width, H, W)
-    kh_hi, kh_lo = _square(kh, H, RESIDENT)
-    kw_hi, kw_lo = _square(kw, W, RESIDENT)
+    row, place, inside = tile(height, width, TILE.H, TILE.W)
+    kernel = load_plane(arrays.row_kernel, arrays.column_kernel, TILE)
     peak, b, u, bu, uh, gap, done = _solved(
-        scores, vh, vw, kh_hi, kh_lo, kw_hi, kw_lo, kh, kw, fields, penalties,
-        place, inside, tol, max_iter, zero,
-        H, W, CHECK, REFRESH, FIRST, FIRST_RELAXATION, RELAXATION, RESIDENT, LEFT,
+        scores, arrays, kernel, place, inside, tol, max_iter, zero, TILE, SCHEDULE
     )  # fmt: skip
-    scale = bu / uh
-    tl.store(alpha + place, u * b / bu, mask=inside)
-    tl.store(u_out + place, u * scale, mask=inside)
-    value = peak.to(tl.float64) + tl.log(bu * scale).to(tl.float64)
-    tl.store(lower + row, value - slack)
-    tl.store(upper + row, value + tl.log(1.0 + gap).to(tl.float64) + slack)
-    tl.store(iterations + row, done.to(tl.int64))
+    store_distribution(found, place, inside, b, u, bu, uh, "plane")
+    store_bounds(found, row, None, peak, bu, uh, gap, slack, done)
 
 
 @triton.jit
-def _fit(
-    scores, target, loss_out, slope_out, share,
-    vh, vw, kh, kw, fields, penalties,
-    height, width, tol, slack, max_iter, zero,
-    H: tl.constexpr, W: tl.constexpr, CHECK: tl.constexpr, REFRESH: tl.constexpr,
-    FIRST: tl.constexpr, FIRST_RELAXATION: tl.constexpr, RELAXATION: tl.constexpr,
-    RESIDENT: tl.constexpr, LEFT: tl.constexpr,
+def _loss(
+    scores, target, loss_out, slope_out, share, arrays, height, width, tol, slack, max_iter, zero,
+    TILE: tl.constexpr, SCHEDULE: tl.constexpr,
 ):  # fmt: skip
-    row, place, inside = tile(height, width, H, W)
-    kh_hi, kh_lo = _square(kh, H, RESIDENT)
-    kw_hi, kw_lo = _square(kw, W, RESIDENT)
+    row, place, inside = tile(height, width, TILE.H, TILE.W)
+    kernel = load_plane(arrays.row_kernel, arrays.column_kernel, TILE)
     peak, b, u, bu, uh, _, _ = _solved(
-        scores, vh, vw, kh_hi, kh_lo, kw_hi, kw_lo, kh, kw, fields, penalties,
-        place, inside, tol, max_iter, zero,
-        H, W, CHECK, REFRESH, FIRST, FIRST_RELAXATION, RELAXATION, RESIDENT, LEFT,
+        scores, arrays, kernel, place, inside, tol, max_iter, zero, TILE, SCHEDULE
     )  # fmt: skip
     conjugate = tl.log(bu * bu / uh)  # less the peak, as the linear term
     a = tl.load(target + place, mask=inside, other=0.0)
     mass = tl.sum(a)
     tl.store(slope_out + place, (u * b * (mass / bu) - a) * share, mask=inside)
-    omega = negentropy(
-        a, mass, 1.0 * height * width, kh, kh_hi, kh_lo, kw, kw_hi, kw_lo,
-        H, W, RESIDENT, LEFT,
-    )  # fmt: skip
+    omega = negentropy(a, mass, 1.0 * height * width, kernel, TILE)
     f = tl.load(scores + place, mask=inside, other=float("-inf"))
     linear = tl.sum(tl.where(a > 0, a * (f - peak), 0.0))
-    loss = mass * (conjugate - slack) + omega - linear
-    tl.store(loss_out + row, tl.where(loss < 0.0, 0.0, loss) * share)
+    value = mass * (conjugate - slack) + omega - linear
+    tl.store(loss_out + row, tl.where(value < 0.0, 0.0, value) * share)

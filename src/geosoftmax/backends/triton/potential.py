@@ -7,50 +7,66 @@ digits, however small it is beside others: products are float32's, of three pass
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from geosoftmax.backends.triton.sinkhorn import WARPS, axis_kernels, negentropy
+from geosoftmax.backends.triton.fp16_split import PlaneTile, fp16_split, load_plane
+from geosoftmax.backends.triton.sinkhorn import WARPS, negentropy
 from geosoftmax.backends.triton.tiles import on_device, padded, tile
-from geosoftmax.costs import GridCost
-from geosoftmax.costs.base import Cost
 
+#: Longest side of a plane: products in float32 need twice the shared memory of the fp16 split.
+LONGEST_SIDE = 64
 #: Below this a product has lost digits, and is done again in the log domain.
 TINY = tl.constexpr(1e-37)
 #: The logarithm of what is not there.
 NOTHING = tl.constexpr(-1e30)
 
 
-def fit_potential(
-    cost: Cost, logits: Tensor, target: Tensor, share: float = 1.0, warps: int | None = None
-) -> tuple[Tensor, Tensor]:
+class PotentialTables(NamedTuple):
+    """What `loss` reads: for each axis ``K`` as `fp16_split` returns it, and ``log K``, padded."""
+
+    shape: tuple[int, int]
+    row_kernel: Tensor
+    column_kernel: Tensor
+    row_logarithms: Tensor
+    column_logarithms: Tensor
+
+
+def make_tables(costs: list[Tensor]) -> PotentialTables:
+    """Make the tables from the cost matrices ``C`` of both axes."""
+    h, w = (len(C) for C in costs)
+    kernels = (fp16_split(torch.exp(-C.to(torch.float64) / 2), padded(len(C))) for C in costs)
+    return PotentialTables((h, w), *kernels, *(_logarithms(C) for C in costs))
+
+
+def loss(
+    tables: PotentialTables, logits: Tensor, target: Tensor, share: float = 1.0,
+    warps: int | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """From logits and distributions to the loss of each sample and its slope, times `share`."""
-    assert isinstance(cost, GridCost)
-    h, w = cost.shape
+    h, w = tables.shape
     sides = padded(h), padded(w)
     g, target = logits.contiguous(), target.contiguous()
-    loss, slope = g.new_empty(g.shape[:-2]), torch.empty_like(g)
-    logarithms = cost._once("axis_logarithms", lambda: _logarithms(cost, sides))
+    value, slope = g.new_empty(g.shape[:-2]), torch.empty_like(g)
     with on_device(g):
-        _fit[(loss.numel(),)](
-            g, target, loss, slope, share, *axis_kernels(cost, sides), *logarithms, h, w,
-            H=sides[0], W=sides[1], LEFT=sides[0] * sides[1] <= 4096,
+        _loss[(value.numel(),)](
+            g, target, value, slope, share, *tables[1:], h, w,
+            TILE=PlaneTile(*sides, RESIDENT=False, LEFT=sides[0] * sides[1] <= 4096),
             num_warps=warps or WARPS[sides[0] * sides[1]], num_stages=1,
         )  # fmt: skip
-    return loss, slope
+    return value, slope
 
 
-def _logarithms(cost: GridCost, sides: tuple[int, int]) -> tuple[Tensor, ...]:
-    """Return ``log K`` of each axis."""
-    found = []
-    for line, side in zip(cost.axes, sides, strict=True):
-        C = line.matrix().detach()
-        table = C.new_full((side, side), NOTHING.value, dtype=torch.float32)
-        table[: len(C), : len(C)] = -C / 2
-        found.append(table)
-    return tuple(found)
+def _logarithms(C: Tensor) -> Tensor:
+    """Return ``log K`` of an axis, padded with the logarithm of nothing."""
+    n, side = len(C), padded(len(C))
+    table = C.new_full((side, side), NOTHING.value, dtype=torch.float32)
+    table[:n, :n] = -C / 2
+    return table
 
 
 @triton.jit
@@ -83,10 +99,13 @@ def _add_logarithm(top, total, term):
 
 
 @triton.jit
-def _fit(
-    logits, target, loss_out, slope_out, share, kh, kw, log_kh, log_kw, height, width,
-    H: tl.constexpr, W: tl.constexpr, LEFT: tl.constexpr,
+def _loss(
+    logits, target, loss_out, slope_out, share,
+    row_kernel, column_kernel, log_kh, log_kw, height, width,
+    TILE: tl.constexpr,
 ):  # fmt: skip
+    H: tl.constexpr = TILE.H
+    W: tl.constexpr = TILE.W
     row, place, inside = tile(height, width, H, W)
     g = tl.load(logits + place, mask=inside, other=float("-inf"))
     log_v = (g - tl.max(g)) * 0.5
@@ -105,6 +124,7 @@ def _fit(
     mass, energy = tl.sum(a), tl.sum(v * h)
     back = v * _product(tl.where(near, a / h, 0.0), kernel_h, kernel_w)
     tl.store(slope_out + place, (v * h * (mass / energy) - back) * share, mask=inside)
-    omega = negentropy(a, mass, 1.0 * height * width, kh, 0, 0, kw, 0, 0, H, W, False, LEFT)
-    loss = mass * tl.log(energy) + omega - 2 * tl.sum(a * log_h)
-    tl.store(loss_out + row, tl.where(loss < 0.0, 0.0, loss) * share)
+    kernel = load_plane(row_kernel, column_kernel, TILE)
+    omega = negentropy(a, mass, 1.0 * height * width, kernel, TILE)
+    value = mass * tl.log(energy) + omega - 2 * tl.sum(a * log_h)
+    tl.store(loss_out + row, tl.where(value < 0.0, 0.0, value) * share)

@@ -13,17 +13,22 @@ iteration solves ``K_SS x = rhs_S``: the outputs that are free are then known be
 from __future__ import annotations
 
 import functools
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from geosoftmax.backends import reference
-from geosoftmax.backends.triton.tiles import ROWS, aim, on_device, outputs, padded
-from geosoftmax.costs import GridCost
-from geosoftmax.costs.base import Cost
+from geosoftmax.backends import settings
+from geosoftmax.backends.triton.certificate import certify, diagonal_factor, store_bounds
+from geosoftmax.backends.triton.tiles import ROWS, Outputs, aim, on_device, outputs, padded
 
+#: Longest side of a plane, and outputs of another cost, that one program holds in float64.
+LONGEST_SIDE = 64
+LARGEST_MATRIX = 128
+#: Smallest gap that it is used for. Below, exact solves take less time.
+SMALLEST_GAP = 1e-6
 #: The penalties, as fractions of the one that `reference.split_penalty` gives.
 PENALTIES = (0.00036, 0.0018, 0.009, 0.045, 0.22, 1.0)
 #: Steps with each, and rounds of all before the largest goes on alone.
@@ -35,61 +40,90 @@ SETTLED = 3e-4
 RESIDUAL = 1e-7
 
 
-def refine(cost: Cost, scores: Tensor, tol: float, max_iter: int) -> tuple[Tensor, ...]:
+class Schedule(NamedTuple):
+    """The numbers of penalties, of steps with each, and of rounds: a constexpr of the kernel."""
+
+    TURNS: int
+    STEPS: int
+    ROUNDS: int
+
+
+class RefineTables(NamedTuple):
+    """What solves in float64 read, made once by `make_tables`."""
+
+    shape: tuple[int, ...]
+    #: Eigenvectors along both axes of a plane; of any other cost, those of ``K``, twice.
+    row_basis: Tensor
+    column_basis: Tensor
+    #: Eigenvalues of ``K``, and ``1 / K1``, with which a solve starts: padded to a tile.
+    fields: Tensor
+    #: The penalties, then `certificate.diagonal_factor`.
+    numbers: Tensor
+
+
+def make_tables(kernels: list[Tensor], bases: list[Tensor], eigenvalues: Tensor) -> RefineTables:
+    """Make the tables from kernels of each axis, their eigenvectors, and the eigenvalues of ``K``.
+
+    The eigenvalues have the shape of a signal. Two dimensions are a plane, one sample a program;
+    any other number is flattened to rows, with the Kronecker product of the kernels.
+    """
+    shape = tuple(eigenvalues.shape)
+    rho = settings.split_penalty(eigenvalues)
+    if len(shape) == 2:
+        sides = padded(shape[0]), padded(shape[1])
+        sums = kernels[0].sum(1)[:, None] * kernels[1].sum(1)
+        factor = torch.ones_like(rho)
+    else:
+        K, basis = (functools.reduce(torch.kron, parts) for parts in (kernels, bases))
+        sides = ROWS, padded(len(K))
+        bases = [basis]
+        eigenvalues = eigenvalues.reshape(1, -1).expand(ROWS, -1)
+        sums = K.sum(1).expand_as(eigenvalues)
+        factor = diagonal_factor(K)
+    h, w = eigenvalues.shape
+    fields = eigenvalues.new_ones((2, *sides))
+    fields[0, :h, :w] = eigenvalues
+    fields[1, :h, :w] = 1 / sums
+    squares = [_padded_square(v, side) for v, side in zip(bases, sides[-len(bases) :], strict=True)]
+    penalties = rho * torch.tensor(PENALTIES, dtype=rho.dtype).to(rho.device)
+    numbers = torch.cat([penalties, factor[None]])
+    return RefineTables(shape, squares[0], squares[-1], fields, numbers)
+
+
+def solve(tables: RefineTables, scores: Tensor, tol: float, max_iter: int) -> Outputs:
     """From scores to the distribution, ``u``, its bracket and the iterations."""
     f = scores.contiguous()
-    found = outputs(f, len(cost.shape))
-    slack = reference.rounding_allowance(cost.size, torch.float64)
-    _launch(cost, f, f, found, aim(tol, slack), max_iter, slack, given=False)
+    found = outputs(f, len(tables.shape))
+    slack = settings.rounding_allowance(torch.Size(tables.shape).numel(), torch.float64)
+    _launch(tables, f, f, found, aim(tol, slack), max_iter, slack, given=False)
     return found
 
 
-def solve_on(cost: Cost, rhs: Tensor, support: Tensor, max_iter: int) -> Tensor:
+def solve_on(tables: RefineTables, rhs: Tensor, support: Tensor, max_iter: int) -> Tensor:
     """``x`` with ``K_SS x_S = rhs_S`` on the support and 0 elsewhere, to the digits of float32."""
     rhs = rhs.contiguous()
-    found = outputs(rhs, len(cost.shape))
+    found = outputs(rhs, len(tables.shape))
     free = support.expand(rhs.shape).to(rhs.dtype).contiguous()  # no smaller type: triton fails
-    _launch(cost, rhs, free, found, RESIDUAL, max_iter, 0.0, given=True)
-    return found[1]
+    _launch(tables, rhs, free, found, RESIDUAL, max_iter, 0.0, given=True)
+    return found.u
 
 
 def _launch(
-    cost: Cost, signal: Tensor, free: Tensor, found: tuple[Tensor, ...], tol: float, max_iter: int,
-    slack: float, *, given: bool,
+    tables: RefineTables, signal: Tensor, free: Tensor, found: Outputs, tol: float,
+    max_iter: int, slack: float, *, given: bool,
 ) -> None:  # fmt: skip
-    plane = isinstance(cost, GridCost) and len(cost.shape) == 2
-    h, w = cost.shape if plane else (1, cost.size)
+    plane = len(tables.shape) == 2
+    h, w = tables.shape if plane else (1, torch.Size(tables.shape).numel())
     sides = (padded(h) if plane else ROWS), padded(w)
-    samples = found[2].numel()
-    tables = cost._once("refine_tables", lambda: _tables(cost, plane, sides))
+    samples = found.lower.numel()
     with on_device(signal):
-        _refine[(samples if plane else triton.cdiv(samples, ROWS),)](
-            signal, free, *found, *tables, samples, h, w, tol, SETTLED, max_iter, slack,
-            reference.SPLIT_RELAXATION, 0,
+        _solve[(samples if plane else triton.cdiv(samples, ROWS),)](
+            signal, free, found, *tables[1:], samples, h, w, tol, SETTLED, max_iter, slack,
+            settings.SPLIT_RELAXATION, 0,
             H=sides[0], W=sides[1], PLANE=plane, GIVEN=given,
-            TURNS=len(PENALTIES), STEPS=STEPS, ROUNDS=ROUNDS,
+            SCHEDULE=Schedule(len(PENALTIES), STEPS, ROUNDS),
             num_warps=max(1, min(8, sides[0] * sides[1] // 512)), num_stages=1,
         )  # fmt: skip
-
-
-def _tables(cost: Cost, plane: bool, sides: tuple[int, int]) -> tuple[Tensor, ...]:
-    """Return the bases, the eigenvalues and the start, and the penalties, all in float64."""
-    kernels, bases, eigenvalues = reference.spectrum(cost)
-    rho = reference.split_penalty(eigenvalues)
-    if not plane:
-        bases = [functools.reduce(torch.kron, bases)]
-        kernels = [functools.reduce(torch.kron, kernels)]
-        eigenvalues = eigenvalues.reshape(1, -1).expand(sides[0], -1)
-        sums = kernels[0].sum(1).expand_as(eigenvalues)
-    else:
-        sums = kernels[0].sum(1)[:, None] * kernels[1].sum(1)
-    shape = eigenvalues.shape
-    fields = eigenvalues.new_ones((2, *sides))
-    fields[0, : shape[0], : shape[1]] = eigenvalues
-    fields[1, : shape[0], : shape[1]] = 1 / sums
-    squares = [_padded_square(v, side) for v, side in zip(bases, sides[-len(bases) :], strict=True)]
-    penalties = rho * torch.tensor(PENALTIES, dtype=rho.dtype).to(rho.device)
-    return squares[0], squares[-1], fields, penalties
 
 
 def _padded_square(matrix: Tensor, side: int) -> Tensor:
@@ -139,12 +173,27 @@ def _largest(x, PLANE: tl.constexpr):
 
 
 @triton.jit
-def _refine(
-    signal, support, alpha, u_out, lower, upper, iterations, vh, vw, fields, penalties,
+def _certify(b, u, h, diagonal_factor, PLANE: tl.constexpr):
+    """Return what `certify` does, with the dimensions of a tile."""
+    if PLANE:
+        bu, uh, gap = certify(b, u, h, 1.0, "plane")
+        one = tl.full([1, 1], 1.0, tl.float64)
+        bu, uh, gap = bu * one, uh * one, gap * one
+    else:
+        bu, uh, gap = certify(b, u, h, diagonal_factor, "rows")
+        bu, uh, gap = bu[:, None], uh[:, None], gap[:, None]
+    return bu, uh, gap
+
+
+@triton.jit
+def _solve(
+    signal, support, found, row_basis, column_basis, fields, numbers,
     samples, height, width, tol, settled, max_iter, slack, relaxation, zero,
     H: tl.constexpr, W: tl.constexpr, PLANE: tl.constexpr, GIVEN: tl.constexpr,
-    TURNS: tl.constexpr, STEPS: tl.constexpr, ROUNDS: tl.constexpr,
+    SCHEDULE: tl.constexpr,
 ):  # fmt: skip
+    TURNS: tl.constexpr = SCHEDULE.TURNS
+    STEPS: tl.constexpr = SCHEDULE.STEPS
     i = tl.arange(0, H)[:, None]
     j = tl.arange(0, W)[None, :]
     program = tl.program_id(0).to(tl.int64)
@@ -173,12 +222,12 @@ def _refine(
     gap = tl.where(going, 1.0, 0.0).to(tl.float64)
     bu, uh = gap, gap
     count = tl.zeros(sample.shape, tl.int32)
-    last = tl.load(penalties + TURNS - 1)
+    last = tl.load(numbers + TURNS - 1)
     done = 0
     while (tl.max(going.to(tl.int32)) > 0) & (done < max_iter):
         for turn in range(TURNS):
-            at = tl.where(done < ROUNDS * TURNS * STEPS, turn, TURNS - 1)
-            rho = tl.load(penalties + at)
+            at = tl.where(done < SCHEDULE.ROUNDS * TURNS * STEPS, turn, TURNS - 1)
+            rho = tl.load(numbers + at)
             if GIVEN:
                 s = tl.where(given, s, s * (last / rho))
             else:
@@ -192,39 +241,32 @@ def _refine(
                 else:
                     free = s > 0
                 mirrored = tl.where(free, s, -s)
-                x = _filter(b + rho * mirrored, factor, vh + here, vw + here, H, W, PLANE)
+                x = _filter(
+                    b + rho * mirrored, factor, row_basis + here, column_basis + here, H, W, PLANE
+                )
                 s = tl.where(going, s + relaxation * (x - tl.where(free, s, 0.0)), s)
         done += TURNS * STEPS
         count = tl.where(going, done, count)
         here = done * zero
         if GIVEN:
             u = tl.where(given, s, 0.0)
-            h = _filter(u, eigenvalues, vh + here, vw + here, H, W, PLANE)
+            h = _filter(u, eigenvalues, row_basis + here, column_basis + here, H, W, PLANE)
             gap = _largest(tl.where(given, tl.abs(h - b), 0.0), PLANE)
             going = going & (gap > tol * peak)
         else:
             u = tl.maximum(s, 0.0)
-            h = _filter(u, eigenvalues, vh + here, vw + here, H, W, PLANE)
-            bu, uh = _total(b * u, PLANE), _total(u * h, PLANE)
-            scale = bu / uh
-            v = tl.maximum(b - h * scale, 0.0)
-            v_sum = _total(v, PLANE)
-            gap = (2 * _total(v * h, PLANE) * scale + v_sum * v_sum) / (bu * scale)
-            gap = tl.where(bu == 0.0, 1e9, gap)  # for a moment, u may be 0
+            h = _filter(u, eigenvalues, row_basis + here, column_basis + here, H, W, PLANE)
+            bu, uh, gap = _certify(b, u, h, tl.load(numbers + TURNS), PLANE)
             a = u * b / bu
-            before = tl.load(alpha + place, mask=inside, other=0.0).to(tl.float64)
+            before = tl.load(found.alpha + place, mask=inside, other=0.0).to(tl.float64)
             moved = _total(tl.abs(a - before), PLANE) * 0.5
             moved = tl.where(done > TURNS * STEPS, moved, 1.0)
-            tl.store(alpha + place, a.to(alpha.dtype.element_ty), mask=inside & going)
+            tl.store(found.alpha + place, a.to(found.alpha.dtype.element_ty), mask=inside & going)
             going = going & ((gap > tol) | (moved > settled))
 
     if GIVEN:
-        tl.store(u_out + place, tl.where(given, s, 0.0).to(u_out.dtype.element_ty), mask=inside)
+        tl.store(found.u + place, tl.where(given, s, 0.0).to(found.u.dtype.element_ty), mask=inside)
     else:
-        scale = bu / uh
-        u = tl.maximum(s, 0.0) * scale
-        tl.store(u_out + place, u.to(u_out.dtype.element_ty), mask=inside)
-        value = peak + tl.log(bu * scale)
-        tl.store(lower + sample, value - slack, mask=real)
-        tl.store(upper + sample, value + gap + slack, mask=real)
-        tl.store(iterations + sample, count.to(tl.int64), mask=real)
+        u = tl.maximum(s, 0.0) * (bu / uh)
+        tl.store(found.u + place, u.to(found.u.dtype.element_ty), mask=inside)
+        store_bounds(found, sample, real, peak, bu, uh, gap, slack, count)

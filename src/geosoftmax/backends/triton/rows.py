@@ -1,4 +1,4 @@
-"""Costs with a dense kernel, up to 1024 outputs: a whole solve in one launch, 16 rows a program.
+"""Splitting with a dense kernel of up to 1024 outputs: a whole solve in one launch, 16 rows each.
 
 The iteration of `grid`, with ``(K + ρ)⁻¹`` as a matrix: one product a step.
 """
@@ -6,64 +6,96 @@ The iteration of `grid`, with ``(K + ρ)⁻¹`` as a matrix: one product a step.
 from __future__ import annotations
 
 import functools
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from geosoftmax.backends import reference
-from geosoftmax.backends.triton.halves import halves, rows_times
+from geosoftmax.backends import settings
+from geosoftmax.backends.triton.certificate import (
+    certify,
+    diagonal_factor,
+    store_bounds,
+    store_distribution,
+)
+from geosoftmax.backends.triton.fp16_split import fp16_split, rows_times
 from geosoftmax.backends.triton.tiles import (
     CHECK_EVERY,
     LIFT,
     ROWS,
+    Outputs,
     aim,
-    block,
     on_device,
     outputs,
     padded,
     row_stages,
+    row_tile,
     row_warps,
     scratch,
 )
-from geosoftmax.costs.base import Cost
 
+#: Outputs of which 16 rows fit into registers.
+LARGEST_MATRIX = 1024
 #: Steps between two times that ``x`` is made afresh.
 REFRESH_EVERY = 20
 
 
-def split_rows(
-    cost: Cost, scores: Tensor, tol: float, max_iter: int, warps: int | None = None
-) -> tuple[Tensor, ...]:
+class SplittingRowTables(NamedTuple):
+    """What solves with a dense kernel read, made once by `make_tables`."""
+
+    shape: tuple[int, ...]
+    #: ``(K + ρ)⁻¹`` and ``K``, as `fp16_split` returns them.
+    inverse: Tensor
+    kernel: Tensor
+    #: ``1 / K1``, with which a solve starts: padded, in float32.
+    start: Tensor
+    #: The penalty, and `certificate.diagonal_factor`.
+    numbers: Tensor
+
+
+def make_tables(
+    kernels: list[Tensor], bases: list[Tensor], eigenvalues: Tensor
+) -> SplittingRowTables:
+    """Make the tables from kernels of each axis, their eigenvectors, and the eigenvalues of ``K``.
+
+    The eigenvalues have the shape of a signal. ``K`` is the Kronecker product of the kernels.
+    """
+    rho = settings.split_penalty(eigenvalues)
+    K, basis = (functools.reduce(torch.kron, parts) for parts in (kernels, bases))
+    side = padded(len(K))
+    inverse = (basis / (eigenvalues.flatten() + rho)) @ basis.T
+    start = K.new_zeros(side, dtype=torch.float32)
+    start[: len(K)] = 1 / K.sum(1)
+    return SplittingRowTables(
+        tuple(eigenvalues.shape),
+        fp16_split(inverse, side),
+        fp16_split(K, side),
+        start,
+        torch.stack([rho, diagonal_factor(K)]).to(torch.float32),
+    )
+
+
+def solve(
+    tables: SplittingRowTables, scores: Tensor, tol: float, max_iter: int, warps: int | None = None
+) -> Outputs:
     """From scores to the distribution, ``u``, its bracket and the iterations."""
-    d = cost.size
+    d = torch.Size(tables.shape).numel()
     side = padded(d)
     f = scores.contiguous()
-    found = outputs(f, len(cost.shape))
-    rows = found[2].numel()
+    found = outputs(f, len(tables.shape))
+    rows = found.lower.numel()
     programs = triton.cdiv(rows, ROWS)
-    matrices = cost._once("row_matrices", lambda: _matrices(cost, side))
-    slack = reference.rounding_allowance(d, torch.float32)
+    slack = settings.rounding_allowance(d, torch.float32)
     with on_device(f):
-        _split_rows[(programs,)](
-            f, *found, scratch(f, programs, side), *matrices,
-            rows, d, aim(tol, slack), slack, max_iter, reference.SPLIT_RELAXATION, 0,
-            M=ROWS, D=side, BLOCK=block(side), CHECK=CHECK_EVERY, REFRESH=REFRESH_EVERY,
+        _solve[(programs,)](
+            f, found, scratch(f, programs, side), *tables[1:],
+            rows, d, aim(tol, slack), slack, max_iter, settings.SPLIT_RELAXATION, 0,
+            CHECK=CHECK_EVERY, REFRESH=REFRESH_EVERY, TILE=row_tile(side),
             num_warps=warps or row_warps(side), num_stages=row_stages(side),
         )  # fmt: skip
     return found
-
-
-def _matrices(cost: Cost, side: int) -> tuple[Tensor, ...]:
-    """Return ``(K + ρ)⁻¹`` and ``K`` in halves, the start ``1 / K1``, and the penalty."""
-    kernels, bases, values = reference.spectrum(cost)
-    rho = reference.split_penalty(values)
-    K, basis = (functools.reduce(torch.kron, parts) for parts in (kernels, bases))
-    inverse = (basis / (values.flatten() + rho)) @ basis.T
-    start = K.new_zeros(side, dtype=torch.float32)
-    start[: len(K)] = 1 / K.sum(1)
-    return halves(inverse, side), halves(K, side), start, rho.to(torch.float32)
 
 
 @triton.jit
@@ -74,30 +106,19 @@ def _obstacle(scores, place, inside, peak):
 
 
 @triton.jit
-def _gap(b, u, h):
-    """Return ``⟨b,u⟩``, ``⟨u,h⟩`` and a bound of the gap, of each row, where ``h = Ku``."""
-    bu = tl.sum(b * u, 1)
-    uh = tl.sum(u * h, 1)
-    scale = bu / uh
-    v = tl.maximum(b - h * scale[:, None], 0.0)
-    v_sum = tl.sum(v, 1)
-    gap = (2 * tl.sum(v * h, 1) * scale + v_sum * v_sum) / (bu * scale)
-    return bu, uh, tl.where(bu == 0.0, 1e9, gap)  # for a moment, u may be 0
-
-
-@triton.jit
 def _solution(s, x):
     """Return ``u``, positive where ``s`` is."""
     return tl.where(s > 0, tl.maximum(x, 0.0) * (1.0 / LIFT), 0.0)
 
 
 @triton.jit
-def _split_rows(
-    scores, alpha, u_out, lower, upper, iterations, scratch, inverse, kernel, start, penalty,
+def _solve(
+    scores, found, scratch, inverse, kernel, start, numbers,
     rows, width, tol, slack, max_iter, relaxation, zero,
-    M: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, CHECK: tl.constexpr,
-    REFRESH: tl.constexpr,
+    CHECK: tl.constexpr, REFRESH: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
+    M: tl.constexpr = TILE.M
+    D: tl.constexpr = TILE.D
     scratch += tl.program_id(0).to(tl.int64) * 2 * M * D
     row = tl.program_id(0).to(tl.int64) * M + tl.arange(0, M)
     j = tl.arange(0, D)[None, :]
@@ -106,7 +127,7 @@ def _split_rows(
     place = row[:, None] * width + j
     f = tl.load(scores + place, mask=inside, other=float("-inf")).to(tl.float32)
     peak = tl.max(f, 1)
-    rho = tl.load(penalty)
+    rho, diagonal_factor = tl.load(numbers), tl.load(numbers + 1)
     s = _obstacle(scores, place, inside, peak) * tl.load(start + j)
 
     # x is lifted. Rows that are done stay as they are: no row depends on its neighbours.
@@ -120,7 +141,7 @@ def _split_rows(
         b = _obstacle(scores, place, inside, peak)
         fresh = rows_times(
             b + rho * tl.abs(s), tl.zeros([M, D], tl.float32), scratch, inverse + done * zero,
-            M, D, BLOCK, 3,
+            3, TILE,
         )  # fmt: skip
         x = tl.where(going[:, None], fresh * LIFT, x)
         until = tl.minimum(done + REFRESH, max_iter)
@@ -133,29 +154,25 @@ def _split_rows(
                 change = (tl.abs(ahead) - tl.abs(s)) * (rho * LIFT)
                 s = tl.where(moving, ahead, s)
                 change = tl.where(moving, change, 0.0)
-                x = rows_times(change, x, scratch, inverse + k * zero, M, D, BLOCK, 1)
+                x = rows_times(change, x, scratch, inverse + k * zero, 1, TILE)
             done += CHECK
             b = _obstacle(scores, place, inside, peak)
             h = (b + rho * tl.abs(s)) * LIFT - rho * x  # Kx, lifted; and u is near x
             u = _solution(s, x)
-            h = rows_times(u * LIFT - x, h, scratch, kernel + done * zero, M, D, BLOCK, 1)
-            _, _, now = _gap(b, u, h * (1.0 / LIFT))
+            h = rows_times(u * LIFT - x, h, scratch, kernel + done * zero, 1, TILE)
+            _, _, now = certify(b, u, h * (1.0 / LIFT), diagonal_factor, "rows")
             seen = tl.where(seen > tol, now, seen)
         close = going & ((seen <= 2 * tol) | (seen != seen) | (done >= max_iter))
         if tl.max(close.to(tl.int32)) > 0:
             u = _solution(s, x)
             h = tl.zeros([M, D], tl.float32)
-            h = rows_times(u, h, scratch, kernel + done * zero, M, D, BLOCK, 3)
-            new_bu, new_uh, new_gap = _gap(_obstacle(scores, place, inside, peak), u, h)
+            h = rows_times(u, h, scratch, kernel + done * zero, 3, TILE)
+            b = _obstacle(scores, place, inside, peak)
+            new_bu, new_uh, new_gap = certify(b, u, h, diagonal_factor, "rows")
             bu, uh = tl.where(close, new_bu, bu), tl.where(close, new_uh, uh)
             gap = tl.where(close, new_gap, gap)
 
     u = _solution(s, x)
     b = _obstacle(scores, place, inside, peak)
-    scale = bu / uh
-    tl.store(alpha + place, u * b / bu[:, None], mask=inside)
-    tl.store(u_out + place, u * scale[:, None], mask=inside)
-    value = peak.to(tl.float64) + tl.log(bu * scale).to(tl.float64)
-    tl.store(lower + row, value - slack, mask=real)
-    tl.store(upper + row, value + tl.log(1.0 + gap).to(tl.float64) + slack, mask=real)
-    tl.store(iterations + row, count.to(tl.int64), mask=real)
+    store_distribution(found, place, inside, b, u, bu, uh, "rows")
+    store_bounds(found, row, real, peak, bu, uh, gap, slack, count)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from geosoftmax.backends.reference import SPLIT_CHECK_EVERY
+from geosoftmax.backends.settings import SPLIT_CHECK_EVERY
 
 #: Steps between two looks at the gap.
 CHECK_EVERY = SPLIT_CHECK_EVERY
@@ -22,6 +23,21 @@ ROWS = 16
 def padded(side: int) -> int:
     """Return the side of a tile: a power of two that tensor cores can multiply."""
     return max(16, 1 << (side - 1).bit_length())
+
+
+class RowTile(NamedTuple):
+    """The tile of a program that holds several samples, one a row: a constexpr of kernels."""
+
+    #: Rows and their length.
+    M: int
+    D: int
+    #: Rows of a matrix that are in shared memory at once.
+    BLOCK: int
+
+
+def row_tile(side: int) -> RowTile:
+    """Return the tile for rows of this length."""
+    return RowTile(ROWS, side, block(side))
 
 
 def block(side: int) -> int:
@@ -40,7 +56,7 @@ def row_stages(side: int) -> int:
 
 
 def scratch(like: Tensor, programs: int, side: int) -> Tensor:
-    """Return memory through which programs pass their rows, in two halves, if they are long."""
+    """Return memory through which programs pass their rows, in two fp16 parts, if they are long."""
     parts = 0 if block(side) == side else 2
     return like.new_empty((programs, parts, ROWS, side), dtype=torch.float16)
 
@@ -50,12 +66,22 @@ def aim(tol: float, slack: float) -> float:
     return 0.9 * min(tol, 1.0) - 2 * slack
 
 
-def outputs(f: Tensor, dimensions: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return empty ``alpha``, ``u``, ``lower``, ``upper``, iterations for these scores."""
+class Outputs(NamedTuple):
+    """What a solve returns, and its kernel writes."""
+
+    alpha: Tensor
+    u: Tensor
+    lower: Tensor
+    upper: Tensor
+    iterations: Tensor
+
+
+def outputs(f: Tensor, dimensions: int) -> Outputs:
+    """Return empty outputs for these scores."""
     batch = f.shape[: f.dim() - dimensions]
     lower, upper = (f.new_empty(batch, dtype=torch.float64) for _ in range(2))
     iterations = f.new_empty(batch, dtype=torch.int64)
-    return torch.empty_like(f), torch.empty_like(f), lower, upper, iterations
+    return Outputs(torch.empty_like(f), torch.empty_like(f), lower, upper, iterations)
 
 
 def on_device(tensor: Tensor) -> contextlib.AbstractContextManager[object]:

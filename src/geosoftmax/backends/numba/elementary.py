@@ -1,0 +1,91 @@
+"""Exponential and logarithm without branches or calls: loops over them are vectorised.
+
+They are right to the last bit or so, for the numbers that occur here.
+"""
+
+from __future__ import annotations
+
+import math
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from geosoftmax.backends.numba.runtime import inner
+
+_LOG2_E = 1 / math.log(2)
+_LN2_HIGH = 6.93147180369123816490e-01  # ln 2 in two parts, the first with trailing zeros
+_LN2_LOW = 1.90821492927058770002e-10
+_ROUNDER = 6755399441055744.0  # 1.5 · 2⁵²: adding it leaves the nearest integer in the low bits
+_UNDERFLOW = -708.0
+_TAYLOR = tuple(1 / math.factorial(k) for k in range(14))
+_BITS_OF_ROOT_HALF = 0x3FE6A09E667F3BCD
+_ODD = tuple(2 / (2 * k + 1) for k in range(12))
+
+
+@intrinsic
+def _bits_of(typing_context, x):
+    def generate(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.IntType(64))
+
+    return types.int64(types.float64), generate
+
+
+@intrinsic
+def _float_of(typing_context, bits):
+    def generate(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.DoubleType())
+
+    return types.float64(types.int64), generate
+
+
+@inner
+def exponential(x):
+    """Return exp(x) for x ≤ 0; 0 below the range of normal numbers.
+
+    exp(x) = 2ⁿ exp(y) with |y| ≤ ln2 / 2.
+    """
+    inside = max(x, _UNDERFLOW)
+    shifted = inside * _LOG2_E + _ROUNDER
+    power = _float_of((_bits_of(shifted) + 1023) << 52)
+    n = shifted - _ROUNDER
+    y = (inside - n * _LN2_HIGH) - n * _LN2_LOW
+    series = _TAYLOR[13]
+    series = series * y + _TAYLOR[12]
+    series = series * y + _TAYLOR[11]
+    series = series * y + _TAYLOR[10]
+    series = series * y + _TAYLOR[9]
+    series = series * y + _TAYLOR[8]
+    series = series * y + _TAYLOR[7]
+    series = series * y + _TAYLOR[6]
+    series = series * y + _TAYLOR[5]
+    series = series * y + _TAYLOR[4]
+    series = series * y + _TAYLOR[3]
+    series = series * y + _TAYLOR[2]
+    series = (series * y) * y + y
+    return power + power * series if x >= _UNDERFLOW else 0.0
+
+
+@inner
+def logarithm(x):
+    """Return log(x) for normal x > 0; NaN for NaN, infinity, and x ≤ 0.
+
+    log(x) = n ln 2 + log(m) with √½ ≤ m < √2, and log(m) = 2 artanh((m - 1) / (m + 1)).
+    """
+    bits = _bits_of(x)
+    n = (bits - _BITS_OF_ROOT_HALF) >> 52
+    m = _float_of(bits - (n << 52))
+    s = (m - 1.0) / (m + 1.0)
+    t = s * s
+    series = _ODD[10]
+    series = series * t + _ODD[9]
+    series = series * t + _ODD[8]
+    series = series * t + _ODD[7]
+    series = series * t + _ODD[6]
+    series = series * t + _ODD[5]
+    series = series * t + _ODD[4]
+    series = series * t + _ODD[3]
+    series = series * t + _ODD[2]
+    series = series * t + _ODD[1]
+    value = n * _LN2_HIGH + (2.0 * s + ((s * t) * series + n * _LN2_LOW))
+    return value if 0.0 < x < math.inf else math.nan

@@ -1,0 +1,145 @@
+"""Line with p = 1: the smallest concave, non-decreasing majorant, by one scan."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+from geosoftmax.backends.numba import calls
+from geosoftmax.backends.numba.calls import Rows
+from geosoftmax.backends.numba.certificate import bracket_from
+from geosoftmax.backends.numba.products import from_the_left
+from geosoftmax.backends.numba.runtime import inner, jit
+from geosoftmax.backends.numba.tables import LineTables
+
+
+def solve(tables: LineTables, scores: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return ``alpha, u, lower, upper, iterations`` for scores of shape (*batch, d)."""
+    return calls.solve(_kernel, tables, len(tables.E), scores, 1)
+
+
+def softmax(tables: LineTables, scores: Tensor) -> tuple[Tensor, float]:
+    """Return ``alpha`` and the widest bracket."""
+    return calls.softmax(_kernel, tables, len(tables.E), scores)
+
+
+def loss(
+    tables: LineTables,
+    scores: Tensor,
+    target: Tensor,
+    ignore_index: int,
+    reduction: str,
+    want_slope: bool = True,
+) -> tuple[Tensor, Tensor, float, int]:
+    """Return losses of classes, their slopes, the widest bracket, and how many are no class."""
+    return calls.loss(_kernel, tables, scores, target, ignore_index, reduction, want_slope)
+
+
+def solve_rows(tables: LineTables, b: Tensor, start: Tensor | None = None) -> Rows:
+    """Solve rows from ``b``. The method needs no start."""
+    return calls.solve_rows(_kernel, tables, b)
+
+
+@jit
+def _kernel(
+    scores, kind, given, alpha, u, slope, target, ignore, mean, weight, loss, lower, upper,
+    iterations, E, D, first, last,
+):  # fmt: skip
+    d = E.shape[0]
+    results, counted, bad = calls.begin(
+        scores, kind, alpha, u, slope, target, ignore, mean, weight, loss, lower, upper,
+        iterations, loss.shape[0], d,
+    )  # fmt: skip
+    b = np.empty(d)
+    x = np.empty(d)
+    index = np.empty(d + 1, dtype=np.int32)
+    decay = np.empty(d + 1)
+    rest = np.empty(d + 1)
+    h = decay[:d]  # the stack is done with when products begin
+    unit = np.empty(0)
+    worst = 0.0
+    for row in range(first, last):
+        peak = calls.obstacle(scores, kind, given, row, b)
+        _scan(b, E, D, index, decay, rest, x)
+        bu, uh = _products(b, x, E, h)
+        energy, low, high = bracket_from(b, x, h, bu, uh, unit, 1.0)
+        calls.to_distribution(b, x, energy)
+        worst = calls.finish(results, row, b, x, low, high, peak, np.int64(1), worst)
+    return worst, counted, bad
+
+
+@inner
+def _scan(b, E, D, index, decay, rest, u):
+    """Solve one row, in coordinates that cannot overflow.
+
+    Between neighbours a < m < z of the envelope, with decays E and D = 1 - E² over each gap, m lies
+    on or below the chord when b_m (D_am + E_am² D_mz) ≤ b_a E_am D_mz + b_z E_mz D_am. The two ends
+    are neighbours with b = 0, E = 0, D = 1. What m stands above its chord is u_m D_am D_mz.
+
+    `index` lists the vertices from 1 on; `decay` and `rest` hold E and D from the vertex before.
+    """
+    d = b.shape[0]
+    top = 1
+    index[1] = 0
+    decay[1] = 0.0
+    rest[1] = 1.0
+    below = 0.0  # b of the vertex below the top
+    b_top = b[0]
+    for z in range(1, d):
+        bz = b[z]
+        e = E[z]
+        r = D[z]
+        e1 = decay[top]
+        r1 = rest[top]
+        joined = r1 + e1 * e1 * r
+        while b_top * joined <= below * e1 * r + bz * e * r1:
+            e = e1 * e
+            r = joined
+            top -= 1
+            if top == 0:
+                b_top = 0.0
+                break
+            b_top = below
+            below = b[index[top - 1]] if top > 1 else 0.0
+            e1 = decay[top]
+            r1 = rest[top]
+            joined = r1 + e1 * e1 * r
+        top += 1
+        index[top] = z
+        decay[top] = e
+        rest[top] = r
+        below = b_top
+        b_top = bz
+    while top > 1 and b[index[top]] <= b[index[top - 1]] * decay[top]:
+        top -= 1
+    for i in range(d):
+        u[i] = 0.0
+    e2 = 0.0
+    r2 = 1.0
+    bz = 0.0
+    for m in range(top, 0, -1):
+        e1 = decay[m]
+        r1 = rest[m]
+        bm = b[index[m]]
+        ba = b[index[m - 1]] if m > 1 else 0.0
+        above = bm * (r1 + e1 * e1 * r2) - ba * e1 * r2 - bz * e2 * r1
+        u[index[m]] = max(above / r1 / r2, 0.0)
+        e2 = e1
+        r2 = r1
+        bz = bm
+
+
+@inner
+def _products(b, u, E, h):
+    """Compute h = K u; return ⟨b,u⟩ and uᵀKu."""
+    from_the_left(u, E, h)
+    last = b.shape[0] - 1
+    bu = b[last] * u[last]
+    uh = u[last] * h[last]
+    carried = 0.0
+    for i in range(last - 1, -1, -1):  # as from_the_right, with the sums of the certificate
+        carried = E[i + 1] * (carried + u[i + 1])
+        h[i] += carried
+        bu += b[i] * u[i]
+        uh += u[i] * h[i]
+    return bu, uh

@@ -1,0 +1,59 @@
+"""Accelerated projected gradient on (QP)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from geosoftmax.backends.reference.certificate import certify
+from geosoftmax.backends.reference.exact import smooth_start
+from geosoftmax.backends.reference.rows import Kernel, Rows, expand, keep_best
+
+#: Gradient steps between two looks at the gap.
+CHECK_EVERY = 10
+
+
+def accelerate(
+    kernel: Kernel, b: Tensor, start: Tensor | None, tol: float, max_iter: int, dtype: torch.dtype
+) -> Rows:
+    """Iterate in the given dtype; restart a row where its momentum points uphill.
+
+    What is certified is the problem in the dtype of ``b``.
+    """
+    dims = tuple(range(1, b.dim()))
+    rows = b.shape[0]
+    u, lower, upper = certify(kernel, b, smooth_start(kernel, b) if start is None else start)
+    best = Rows(u.to(b.dtype), lower, upper, torch.zeros(rows, dtype=torch.int64, device=b.device))
+    active = (upper - lower > tol).nonzero()[:, 0]
+    step = 1 / largest_eigenvalue(kernel, b[:1].to(dtype))
+    u = y = best.u[active].to(dtype)
+    ba, part = b[active], kernel.select(active)
+    momentum = torch.ones(active.shape, dtype=dtype, device=b.device)
+    iteration = 0
+    while active.numel() and iteration < max_iter:
+        iteration += 1
+        ahead = (y - step * (part.matvec(y) - ba.to(dtype))).clamp_min(0)
+        uphill = ((y - ahead) * (ahead - u)).sum(dims) > 0
+        grown = (1 + torch.sqrt(1 + 4 * momentum.square())) / 2
+        weight = torch.where(uphill, 0, (momentum - 1) / grown)
+        y = ahead + expand(weight, ahead) * (ahead - u)
+        momentum = torch.where(uphill, 1, grown)
+        u = ahead
+        if iteration % CHECK_EVERY == 0 or iteration == max_iter:
+            certified, low, up = certify(part, ba, u)
+            keep_best(best, active, certified, low, up, iteration)
+            going = (up - low > tol).nonzero()[:, 0]
+            if going.numel() < active.numel():
+                active, u, y = active[going], u[going], y[going]
+                momentum, ba, part = momentum[going], ba[going], kernel.select(active)
+    return best
+
+
+def largest_eigenvalue(kernel: Kernel, like: Tensor, rounds: int = 8) -> Tensor:
+    """Return an upper bound of the largest eigenvalue of ``K`` (Collatz–Wielandt), a tight one."""
+    product = torch.ones_like(like)
+    x = product
+    for _ in range(rounds):
+        x = product / product.amax()
+        product = kernel.matvec(x)
+    return (product / x).amax()

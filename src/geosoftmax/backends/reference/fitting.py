@@ -1,0 +1,58 @@
+"""What fitting a linear model needs beside losses: their curvature, and directions of L-BFGS.
+
+With ``K = exp(-C/2)``, ``b = exp(f/2)``, ``Z = ⟨b,u⟩`` and ``S = supp u``, the curvature of a loss
+in the scores is ``½ (D_b K_SS⁻¹ D_b / Z + D_α) - ααᵀ``. In numpy, as estimators work with it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+#: Rows whose curvature is looked at, at most; and the work, in d³, from which on they are fewer.
+MOST_CURVES, CURVE_WORK = 1000, 1 << 27
+
+
+def curvature(
+    K: np.ndarray,
+    weight: np.ndarray,
+    b: np.ndarray,
+    alpha: np.ndarray,
+    inside: np.ndarray,
+    inverse_energy: np.ndarray,
+) -> np.ndarray:
+    """Return ``Σ w_i (½ (D_b K_SS⁻¹ D_b / Z + D_α) - ααᵀ)``; of many rows, from a part of them."""
+    d = b.shape[1]
+    rows = min(MOST_CURVES, max(4 * d, CURVE_WORK // d**3))  # many more than there are directions
+    part = slice(None, None, -(-len(b) // rows))
+    share = weight[part].sum() / weight.sum()
+    if not share > 0:
+        part, share = slice(None), 1.0
+    b, alpha, inside = b[part], alpha[part], inside[part]
+    weight = weight[part] / share
+    weighted = alpha * weight[:, None]
+    total = np.diag(0.5 * weighted.sum(0)) - alpha.T @ weighted
+    supports, kind = np.unique(inside, axis=0, return_inverse=True)
+    for k, support in enumerate(supports):
+        S, of_kind = np.flatnonzero(support), kind.reshape(-1) == k
+        bS = b[of_kind][:, S]
+        outer = (bS * (weight * inverse_energy[part])[of_kind, None]).T @ bS
+        try:
+            total[np.ix_(S, S)] += 0.5 * outer * np.linalg.inv(K[np.ix_(S, S)])
+        except np.linalg.LinAlgError:  # singular: left out
+            continue
+    return total
+
+
+def two_loop_first(steps, changes, inverse, newest, count, q, factors):
+    """First loop of L-BFGS: q is changed in place, from the newest pair to the oldest."""
+    for k in range(count):
+        at = (newest - k) % len(steps)
+        factors[at] = (steps[at] @ q) * inverse[at]
+        q -= factors[at] * changes[at]
+
+
+def two_loop_second(steps, changes, inverse, newest, count, r, factors):
+    """Second loop: r is changed in place, from the oldest pair to the newest."""
+    for k in range(count - 1, -1, -1):
+        at = (newest - k) % len(steps)
+        r += (factors[at] - (changes[at] @ r) * inverse[at]) * steps[at]

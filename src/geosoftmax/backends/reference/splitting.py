@@ -1,0 +1,107 @@
+"""Operator splitting on (QP), in a basis in which ``K`` is diagonal."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from geosoftmax.backends import settings
+from geosoftmax.backends.reference.certificate import bracket, certify
+from geosoftmax.backends.reference.rows import Kernel, Rows
+
+
+class Spectrum(NamedTuple):
+    """Kernels whose product is ``K``, one per axis, their eigenvectors, and the eigenvalues of K.
+
+    In float64. Eigenvalues have the shape of a signal over the eigenvectors.
+    """
+
+    kernels: list[Tensor]
+    bases: list[Tensor]
+    eigenvalues: Tensor
+
+
+def spectrum(kernels: list[Tensor]) -> Spectrum:
+    """Diagonalise the kernel of each axis."""
+    values, bases = kernels[0].new_ones(()), []
+    for K in kernels:
+        one, vectors = torch.linalg.eigh(K)
+        values = values[..., None] * one.clamp_min(0)
+        bases.append(vectors)
+    return Spectrum(kernels, bases, values)
+
+
+def split(
+    kernel: Kernel,
+    spectrum: Spectrum,
+    first_steps: int,
+    b: Tensor,
+    start: Tensor | None,
+    tol: float,
+    max_iter: int,
+    dtype: torch.dtype,
+) -> Rows:
+    """Douglas–Rachford, which is ADMM, in its form with one array.
+
+    ``u = max(s, 0)`` and, at the solution, ``b - Ku = ρ min(s, 0)``. One step is
+    ``s += ω ((K + ρ)⁻¹ (b + ρ|s|) - max(s, 0))``. The first steps have a smaller ``ρ``. Iterates in
+    the given dtype; what is certified is the problem in the dtype of ``b``.
+    """
+    rho, relaxation = float(settings.split_penalty(spectrum.eigenvalues)), settings.SPLIT_RELAXATION
+    change_at = 0 if start is not None else first_steps
+    if change_at:
+        rho = settings.SPLIT_FIRST_PENALTY * rho
+        relaxation = settings.SPLIT_FIRST_RELAXATION
+    there = [v.T.to(dtype) for v in spectrum.bases]
+    back = [v.to(dtype) for v in spectrum.bases]
+    damping = (1 / (spectrum.eigenvalues + rho)).to(dtype)
+    kernels = [K.to(dtype) for K in spectrum.kernels]
+    rows = b.shape[0]
+    found = torch.empty_like(b)
+    iterations = torch.zeros(rows, dtype=torch.int64, device=b.device)
+    active = torch.arange(rows, device=b.device)
+    least = torch.full((rows,), torch.inf, dtype=dtype, device=b.device)
+    part = b.to(dtype)
+    if start is None:
+        s = part / along_axes(kernels, torch.ones_like(part[:1]))
+    else:
+        s = start.to(dtype)
+        s = torch.where(s > 0, s, (part - along_axes(kernels, s)).clamp_max(0) / rho)
+    for iteration in range(1, max_iter + 1):
+        pulled = along_axes(there, torch.add(part, s.abs(), alpha=rho)).mul_(damping)
+        ahead = along_axes(back, pulled).sub_(s.clamp_min(0))
+        s.add_(ahead, alpha=relaxation)
+        if iteration % settings.SPLIT_CHECK_EVERY and iteration < max_iter:
+            continue
+        u = s.clamp_min(0)
+        gap = bracket(part, u, along_axes(kernels, u))[2].nan_to_num(torch.inf, torch.inf)
+        better = gap <= least  # the gap is not monotone
+        found[active[better]] = u[better].to(found.dtype)
+        iterations[active] = iteration
+        going = (gap > 0.9 * tol).nonzero()[:, 0]
+        if going.numel() == 0:
+            break
+        least = torch.minimum(gap, least)
+        if 0 < change_at <= iteration:
+            change_at = 0
+            s = torch.where(s < 0, s * settings.SPLIT_FIRST_PENALTY, s)
+            rho, relaxation = rho / settings.SPLIT_FIRST_PENALTY, settings.SPLIT_RELAXATION
+            damping = (1 / (spectrum.eigenvalues + rho)).to(dtype)
+        if going.numel() < active.numel():
+            active, part, s, least = active[going], part[going], s[going], least[going]
+    found, lower, upper = certify(kernel, b, found)
+    return Rows(found.to(b.dtype), lower, upper, iterations)
+
+
+def along_axes(matrices: list[Tensor], rows: Tensor) -> Tensor:
+    """Multiply each row, a signal over a grid, by one matrix per axis."""
+    shape = rows.shape
+    for axis, matrix in enumerate(matrices, start=1):
+        side, after = shape[axis], shape[axis + 1 :].numel()
+        if after == 1:
+            rows = rows.reshape(-1, side) @ matrix.T
+        else:
+            rows = matrix @ rows.reshape(-1, side, after)
+    return rows.reshape(shape)

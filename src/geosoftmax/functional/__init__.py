@@ -1,0 +1,40 @@
+"""One function per object of the paper.
+
+Signals have shape ``(*batch, *cost.shape)``: any leading batch dimensions, then the outputs.
+Results have the dtype of the input; half precision is computed in float32. Write ``K = exp(-C/2)``,
+``b = exp(f/2)``; products of vectors are elementwise.
+"""
+
+from geosoftmax.functional.conjugate import (
+    extrapolate,
+    geometric_logsumexp,
+    geometric_softmax,
+    solve,
+)
+from geosoftmax.functional.entropy import (
+    c_transform,
+    hausdorff_divergence,
+    sinkhorn_negentropy,
+    sinkhorn_potential,
+)
+from geosoftmax.functional.losses import geometric_logistic_loss
+from geosoftmax.functional.potential import (
+    potential_logistic_loss,
+    potential_softmax,
+    smooth_scores,
+)
+
+__all__ = [
+    "c_transform",
+    "extrapolate",
+    "geometric_logistic_loss",
+    "geometric_logsumexp",
+    "geometric_softmax",
+    "hausdorff_divergence",
+    "potential_logistic_loss",
+    "potential_softmax",
+    "sinkhorn_negentropy",
+    "sinkhorn_potential",
+    "smooth_scores",
+    "solve",
+]

@@ -1,0 +1,66 @@
+"""What the functions share before they begin: precision, and options that were left open."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from geosoftmax import solvers
+from geosoftmax.operators import Options
+from geosoftmax.solvers.base import Purpose
+from geosoftmax.validation import check_options
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+#: Devices that autocast knows (asking torch for them breaks the graphs of torch.compile).
+_WITH_AUTOCAST = ("cpu", "cuda", "mps", "xpu")
+
+
+def full_precision(function: F) -> F:
+    """Keep autocast out: certificates need the digits that it would drop."""
+
+    @functools.wraps(function)
+    def wrapped(signal: Tensor, *args: Any, **kwargs: Any) -> Any:
+        device = signal.device.type if isinstance(signal, Tensor) else "cpu"
+        if device not in _WITH_AUTOCAST or not torch.is_autocast_enabled(device):
+            return function(signal, *args, **kwargs)
+        with torch.autocast(device, enabled=False):
+            return function(signal, *args, **kwargs)
+
+    return cast(F, wrapped)
+
+
+def computed(signal: Tensor) -> Tensor:
+    """Return the signal in the dtype that we compute in."""
+    return signal if signal.dtype in (torch.float32, torch.float64) else signal.to(torch.float32)
+
+
+def settle(
+    purpose: Purpose,
+    came_in: torch.dtype,
+    tol: float | None,
+    max_iter: int | None,
+    method: str,
+) -> Options:
+    """Check the options of a solve, and fill in those that were left open."""
+    if tol is None and max_iter is None and method == "auto" and (purpose, came_in) in _DEFAULTS:
+        return _DEFAULTS[purpose, came_in]
+    check_options(tol, max_iter)
+    if tol is None:
+        tol = solvers.default_tolerance(came_in, purpose)
+    return Options(purpose, tol, solvers.MAX_ITER if max_iter is None else max_iter, method)
+
+
+#: Where nothing is asked for.
+_DEFAULTS: dict[tuple[Purpose, torch.dtype], Options] = {
+    (purpose, dtype): Options(
+        purpose, solvers.default_tolerance(dtype, purpose), solvers.MAX_ITER, "auto"
+    )
+    for purpose in ("value", "distribution", "loss")
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+}

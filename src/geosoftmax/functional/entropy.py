@@ -1,0 +1,196 @@
+"""The Sinkhorn negentropy, its potential and divergence, and what losses are made of."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from geosoftmax import autograd, operators
+from geosoftmax.costs.base import Cost
+from geosoftmax.functional.calls import computed, full_precision
+from geosoftmax.functional.targets import Target
+from geosoftmax.validation import (
+    SUM_TOLERANCE,
+    check_distribution_values,
+    check_finite_where_positive,
+    check_same_shape,
+    check_signal,
+    is_readable,
+)
+
+
+@full_precision
+def sinkhorn_negentropy(alpha: Tensor, cost: Cost) -> Tensor:
+    r"""Sinkhorn negentropy: :math:`\Omega(\alpha) = -\tfrac12 \mathrm{OT}_{C,2}(\alpha, \alpha)`.
+
+    Convex; between the negative Shannon entropy (large costs) and a kernel norm (small ones). 0 for
+    a single output.
+
+    Parameters
+    ----------
+    alpha : Tensor, shape (*batch, *cost.shape)
+        Distributions.
+    cost : Cost
+
+    Returns
+    -------
+    Tensor, shape batch
+
+    Examples
+    --------
+    >>> import torch
+    >>> from geosoftmax import LineCost, sinkhorn_negentropy
+    >>> sinkhorn_negentropy(torch.tensor([[0.0, 1.0], [0.5, 0.5]]), LineCost(2))
+    tensor([ 0.0000, -0.2191])
+    """
+    check_signal("alpha", alpha, cost)
+    distribution, v = scaled("alpha", alpha, cost)
+    return autograd.negentropy(distribution, v, cost).to(alpha.dtype)
+
+
+@full_precision
+def sinkhorn_potential(alpha: Tensor, cost: Cost) -> Tensor:
+    r"""Symmetric Sinkhorn potential: :math:`\nabla\Omega(\alpha) = 2 \log(Kv)` with ``v · Kv = α``.
+
+    A distance field to the distribution, defined at every output, also where ``alpha`` is 0. The
+    geometric softmax inverts it.
+
+    Parameters
+    ----------
+    alpha : Tensor, shape (*batch, *cost.shape)
+        Distributions.
+    cost : Cost
+
+    Returns
+    -------
+    Tensor, the shape of alpha
+
+    Examples
+    --------
+    >>> import torch
+    >>> from geosoftmax import LineCost, sinkhorn_potential
+    >>> sinkhorn_potential(torch.tensor([0.0, 1.0, 0.0]), LineCost(3))
+    tensor([-1.,  0., -1.])
+    """
+    check_signal("alpha", alpha, cost)
+    distribution, v = scaled("alpha", alpha, cost)
+    return autograd.potential(distribution, v, cost).to(alpha.dtype)
+
+
+@full_precision
+def hausdorff_divergence(
+    alpha: Tensor, beta: Tensor, cost: Cost, *, symmetric: bool = False
+) -> Tensor:
+    r"""Hausdorff divergence: :math:`\Omega(\alpha) - \langle\alpha, \nabla\Omega(\beta)\rangle`.
+
+    The Bregman divergence of the Sinkhorn negentropy, asymmetric: at least 0, and finite whatever
+    the supports.
+
+    Parameters
+    ----------
+    alpha, beta : Tensor, shape (*batch, *cost.shape)
+        Distributions.
+    cost : Cost
+    symmetric : bool
+        Return ``(D(α|β) + D(β|α)) / 2`` instead.
+
+    Returns
+    -------
+    Tensor, shape batch
+
+    Examples
+    --------
+    >>> import torch
+    >>> from geosoftmax import LineCost, hausdorff_divergence
+    >>> left, right = torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0.0, 0.0, 1.0])
+    >>> hausdorff_divergence(left, right, LineCost(3))
+    tensor(2.)
+    """
+    check_signal("alpha", alpha, cost)
+    check_signal("beta", beta, cost)
+    check_same_shape("beta", beta, "alpha", alpha)
+    a, v = scaled("alpha", alpha, cost)
+    b, w = scaled("beta", beta, cost)
+    of_beta = autograd.potential(b, w, cost)
+    if symmetric:
+        of_alpha = autograd.potential(a, v, cost)
+        divergence = autograd.inner(a - b, of_alpha - of_beta, cost) / 2
+    else:
+        # Ω(α) - Ω(β) - ⟨∇Ω(β), α - β⟩, where Ω(β) = ⟨β, ∇Ω(β)⟩ - Σβ + 1
+        excess = (b - 1 / cost.size).sum(autograd.signal_dims(cost))
+        of_a = autograd.negentropy(a, v, cost)
+        divergence = of_a - autograd.inner(a, of_beta, cost) + excess
+    return at_least_zero(divergence).to(torch.promote_types(alpha.dtype, beta.dtype))
+
+
+@full_precision
+def c_transform(f: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
+    r"""Soft C-transform: :math:`T(f, \alpha) = -2 \log \langle \alpha, e^{(f - C)/2} \rangle`.
+
+    Parameters
+    ----------
+    f : Tensor, shape (*batch, *cost.shape)
+    alpha : Tensor, shape (*batch, *cost.shape)
+        Distributions.
+    cost : Cost
+
+    Returns
+    -------
+    Tensor, the shape of f
+
+    Examples
+    --------
+    >>> import torch
+    >>> from geosoftmax import LineCost, c_transform, sinkhorn_potential
+    >>> alpha = torch.tensor([0.2, 0.5, 0.3])
+    >>> f = sinkhorn_potential(alpha, LineCost(3))
+    >>> torch.allclose(c_transform(-f, alpha, LineCost(3)), -f)
+    True
+    """
+    check_signal("f", f, cost)
+    check_signal("alpha", alpha, cost)
+    check_same_shape("alpha", alpha, "f", f)
+    if is_readable(f, alpha):
+        check_distribution_values("alpha", alpha, cost, SUM_TOLERANCE[alpha.dtype])
+        check_finite_where_positive(f, alpha)
+    potential, mass = computed(f), computed(alpha)
+    inside = mass.detach() > 0
+    dims = autograd.signal_dims(cost)
+    peak = torch.where(inside, potential.detach(), -torch.inf).amax(dims, keepdim=True)
+    half = (torch.where(inside, potential, peak) - peak) / 2
+    log_mass = torch.where(inside, torch.log(torch.where(inside, mass, 1.0)), -torch.inf)
+    result = -2 * autograd.log_product(mass * torch.exp(half), cost, log_mass + half) - peak
+    return result.to(f.dtype)
+
+
+def fenchel_young(target: Target, f: Tensor, conjugate: Tensor, cost: Cost) -> Tensor:
+    """``Ω*(f) Σα + Ω(α) - ⟨α, f⟩``: unchanged by a constant added to ``f``, also off the simplex.
+
+    Clipped at zero in the value, where rounding went below; the gradient is not changed.
+    """
+    if target.indices is not None:
+        flat = f.reshape(*target.indices.shape, cost.size)
+        loss = conjugate - flat.gather(-1, target.indices[..., None])[..., 0]
+        return at_least_zero(loss)
+    assert target.alpha is not None
+    alpha, v = scaled("target", target.alpha, cost, target.dtype)
+    f = torch.where((alpha == 0) & torch.isneginf(f), 0.0, f)  # masks without mass do not count
+    mass = alpha.sum(autograd.signal_dims(cost))
+    negentropy = autograd.negentropy(alpha, v, cost)
+    return at_least_zero(mass * conjugate + negentropy - autograd.inner(alpha, f, cost))
+
+
+def scaled(
+    name: str, alpha: Tensor, cost: Cost, dtype: torch.dtype | None = None
+) -> tuple[Tensor, Tensor]:
+    """Solve the Sinkhorn problem: return ``α`` and ``v`` in float64; `dtype` is what α came in."""
+    came_in = alpha.dtype if dtype is None else dtype
+    alpha = alpha.to(torch.float64)
+    tolerance, single = SUM_TOLERANCE[came_in], came_in != torch.float64
+    v = operators.sinkhorn(alpha.detach(), cost, name, tolerance, single=single)
+    return alpha, v
+
+
+def at_least_zero(value: Tensor) -> Tensor:
+    """Clip the value at zero, where rounding went below; the gradient is not changed."""
+    return value - value.detach().clamp_max(0)

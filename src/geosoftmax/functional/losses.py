@@ -1,0 +1,134 @@
+"""The geometric logistic loss."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from geosoftmax import autograd, operators
+from geosoftmax.costs.base import Cost
+from geosoftmax.functional.calls import computed, full_precision, settle
+from geosoftmax.functional.entropy import fenchel_young
+from geosoftmax.functional.targets import (
+    Target,
+    is_plain_index,
+    read_target,
+    reduce_loss,
+    share_of,
+)
+from geosoftmax.operators import Options
+from geosoftmax.validation import (
+    check_class_indices,
+    check_index_shape,
+    check_reduction,
+    check_signal,
+)
+
+
+@full_precision
+def geometric_logistic_loss(
+    scores: Tensor,
+    target: Tensor,
+    cost: Cost,
+    *,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    tol: float | None = None,
+    max_iter: int | None = None,
+    method: str = "auto",
+) -> Tensor:
+    r"""Geometric logistic loss: :math:`\Omega^*(f) + \Omega(\alpha) - \langle\alpha, f\rangle`.
+
+    Convex in the scores, at least 0, and 0 exactly when ``target == geometric_softmax(scores)``.
+    Its gradient is ``geometric_softmax(scores) - target``.
+
+    Parameters
+    ----------
+    scores : Tensor, shape (*batch, *cost.shape)
+    target : Tensor
+        Class indices, of shape batch and integer dtype (row-major over a grid); or distributions,
+        of the shape of scores.
+    cost : Cost
+    reduction : {"mean", "sum", "none"}
+    weight : Tensor, shape cost.shape, optional
+        The weight of each output; a sample weighs ``Σ_y target_y weight_y``, and the mean is the
+        weighted one.
+    ignore_index : int
+        Samples with this class index do not count.
+    label_smoothing : float
+        Mix class indices with the uniform distribution: ``(1 - s) δ_y + s / d``.
+    tol, max_iter, method
+        As for `solve`.
+
+    Returns
+    -------
+    Tensor, a scalar, or of shape batch for ``reduction="none"``
+
+    Examples
+    --------
+    >>> import torch
+    >>> from geosoftmax import LineCost, geometric_logistic_loss
+    >>> scores = torch.tensor([[2.0, 1.0, -1.0]], dtype=torch.float64)
+    >>> geometric_logistic_loss(scores, torch.tensor([0]), LineCost(3))
+    tensor(0., dtype=torch.float64)
+    >>> geometric_logistic_loss(scores, torch.tensor([2]), LineCost(3))
+    tensor(3.0000, dtype=torch.float64)
+    """
+    check_signal("scores", scores, cost)
+    check_reduction(reduction)
+    f = computed(scores)
+    options = settle("loss", scores.dtype, tol, max_iter, method)
+    if weight is None and label_smoothing == 0 and is_plain_index(target, f, cost):
+        fused = _index_loss(f, target, cost, reduction, ignore_index, options)
+        if fused is not None:
+            return fused if fused.dtype == scores.dtype else fused.to(scores.dtype)
+    wanted = read_target(
+        target, scores, cost, ignore_index=ignore_index, label_smoothing=label_smoothing
+    )
+    fused = _distribution_loss(f, wanted, weight, cost, reduction, options)
+    if fused is not None:
+        return fused.to(scores.dtype)
+    lowest = torch.finfo(f.dtype).min  # rows that are all -inf are refused, not turned to NaN
+    f = f - f.detach().amax(autograd.signal_dims(cost), keepdim=True).clamp_min(lowest)
+    alpha, u, lower, _, _ = operators.solve(f.detach(), cost, options)
+    conjugate = autograd.log_sum_exp(f, u, alpha, lower, cost)
+    loss = fenchel_young(wanted, f, conjugate, cost)
+    return reduce_loss(loss, wanted, weight, cost, reduction).to(scores.dtype)
+
+
+def _index_loss(
+    f: Tensor, target: Tensor, cost: Cost, reduction: str, ignore_index: int, options: Options
+) -> Tensor | None:
+    """Return the reduced loss of class indices from one call of a backend, where there is one."""
+    plan = operators.plan_of(f, cost, options)
+    if plan.index_loss is None or f.numel() == 0:
+        return None
+    check_index_shape(target, f, cost)
+    found = plan.index_loss(f.detach(), target, ignore_index, reduction)
+    if found.bad:
+        check_class_indices(target, f, cost, ignore_index)
+    if not found.gap <= options.tol:
+        operators.solve(f.detach(), cost, options)  # says what is wrong
+    return autograd.fused_index_loss(f, target, found, cost, reduction, ignore_index, options)
+
+
+def _distribution_loss(
+    f: Tensor, target: Target, weight: Tensor | None, cost: Cost, reduction: str, options: Options
+) -> Tensor | None:
+    """Return the reduced loss of distributions from one kernel and little else, likewise."""
+    alpha = target.alpha
+    if alpha is None or f.numel() == 0:
+        return None
+    if not autograd.has_plain_gradient(f, alpha, cost.parameter):
+        return None
+    dtype = torch.promote_types(f.dtype, alpha.dtype)
+    plan = operators.plan_of(f.to(dtype), cost, options)
+    if plan.loss is None:
+        return None
+    share = share_of(f, target, weight, cost, reduction)
+    alpha = alpha.to(f.dtype)
+    loss, slope = plan.loss(f.detach(), alpha, options.max_iter, 1.0 if share is None else share)
+    loss = autograd.fused_loss(f, alpha, loss, slope, cost, share, options)
+    return loss if share is not None else reduce_loss(loss, target, weight, cost, reduction)

@@ -1,0 +1,145 @@
+"""The potential layer, a sibling of the geometric softmax without a solver; and smoothed scores."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from geosoftmax import autograd
+from geosoftmax.costs.base import Cost
+from geosoftmax.functional.calls import computed, full_precision
+from geosoftmax.functional.entropy import fenchel_young
+from geosoftmax.functional.targets import Target, read_target, reduce_loss, share_of
+from geosoftmax.solvers import registry
+from geosoftmax.validation import check_finite, check_reduction, check_signal
+
+_NO_MASKS = (
+    "The potential layer has no masks: every output has positive probability. "
+    "Use geometric_softmax with -inf scores instead."
+)
+
+
+@full_precision
+def potential_softmax(logits: Tensor, cost: Cost) -> Tensor:
+    r"""Solver-free sibling of the geometric softmax: :math:`v \, Kv / v^\top K v`, ``v = e^{g/2}``.
+
+    It is ``geometric_softmax(2 log(Kv))`` exactly, by two products with ``K``: every Sinkhorn
+    potential is reached, exact zeros and convexity in the logits are given up.
+
+    Parameters
+    ----------
+    logits : Tensor, shape (*batch, *cost.shape)
+        Finite.
+    cost : Cost
+
+    Returns
+    -------
+    Tensor, the shape of logits
+
+    Examples
+    --------
+    >>> import torch
+    >>> from geosoftmax import LineCost, potential_softmax
+    >>> potential_softmax(torch.tensor([0.0, 2.0, 1.0]), LineCost(3))
+    tensor([0.1546, 0.5584, 0.2870])
+    """
+    check_signal("logits", logits, cost)
+    check_finite("logits", logits, _NO_MASKS)
+    v, _ = autograd.half_exponential(computed(logits), cost)
+    weighted = v * autograd.product(v, cost)
+    alpha = weighted / weighted.sum(autograd.signal_dims(cost), keepdim=True)
+    return alpha.to(logits.dtype)
+
+
+@full_precision
+def potential_logistic_loss(
+    logits: Tensor, target: Tensor, cost: Cost, *, reduction: str = "mean"
+) -> Tensor:
+    r"""Loss of the solver-free sibling: :math:`D(\alpha \,|\, \text{potential-softmax}(g))`.
+
+    Equal to ``geometric_logistic_loss(2 log(Kv), target, cost)`` with ``v = exp(g/2)``.
+
+    Parameters
+    ----------
+    logits : Tensor, shape (*batch, *cost.shape)
+        Finite.
+    target : Tensor
+        Class indices or distributions, as for `geometric_logistic_loss`.
+    cost : Cost
+    reduction : {"mean", "sum", "none"}
+
+    Returns
+    -------
+    Tensor, a scalar, or of shape batch for ``reduction="none"``
+
+    Examples
+    --------
+    >>> import torch
+    >>> from geosoftmax import LineCost, potential_logistic_loss
+    >>> potential_logistic_loss(torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([1]), LineCost(3))
+    tensor(0.1184)
+    """
+    check_signal("logits", logits, cost)
+    check_finite("logits", logits, _NO_MASKS)
+    check_reduction(reduction)
+    wanted = read_target(target, logits, cost)
+    g = computed(logits)
+    fused = _fused(g, wanted, cost, reduction)
+    if fused is not None:
+        return fused.to(logits.dtype)
+    v, peak = autograd.half_exponential(g, cost)
+    f = 2 * autograd.log_product(v, cost, (g - peak) / 2)
+    conjugate = torch.log(autograd.inner(v, autograd.product(v, cost), cost))
+    loss = fenchel_young(wanted, f, conjugate, cost)
+    return reduce_loss(loss, wanted, None, cost, reduction).to(logits.dtype)
+
+
+def _fused(g: Tensor, target: Target, cost: Cost, reduction: str) -> Tensor | None:
+    """Return the reduced loss from one kernel and little else, where there is one."""
+    alpha = target.alpha
+    if alpha is None or g.numel() == 0:
+        return None
+    if not autograd.has_plain_gradient(g, alpha, cost.parameter):
+        return None
+    plan = registry.plan(cost, "potential", torch.promote_types(g.dtype, alpha.dtype))
+    if plan is None:
+        return None
+    share = share_of(g, target, None, cost, reduction)
+    alpha = alpha.to(g.dtype)
+    loss, slope = plan.loss(g.detach(), alpha, 1.0 if share is None else share)
+    loss = autograd.potential_loss(g, alpha, loss, slope, cost, share)
+    return loss if share is not None else reduce_loss(loss, target, None, cost, reduction)
+
+
+@full_precision
+def smooth_scores(scores: Tensor, cost: Cost) -> Tensor:
+    r"""Smooth scores before the geometric softmax: means, weighed by :math:`e^{-C}`.
+
+    Networks then learn sooner and further. The geometric softmax undoes a kernel: its loss is steep
+    in what is rough and flat in what is smooth, so that plain scores first become noise. Potentials
+    are smooth, hence nothing that matters is lost. For softmax it was found to matter little.
+
+    Parameters
+    ----------
+    scores : Tensor, shape (*batch, *cost.shape)
+        Finite. Mask outputs with ``-inf`` afterwards.
+    cost : Cost
+
+    Returns
+    -------
+    Tensor, the shape of scores
+
+    Examples
+    --------
+    >>> import torch
+    >>> from geosoftmax import LineCost, geometric_softmax, smooth_scores
+    >>> cost = LineCost(4)
+    >>> smooth = smooth_scores(torch.tensor([0.0, 8.0, 0.0, 4.0]), cost)
+    >>> smooth
+    tensor([2.0233, 4.5649, 2.3593, 3.2728])
+    >>> geometric_softmax(smooth, cost)
+    tensor([0.0000, 0.9079, 0.0000, 0.0921])
+    """
+    check_signal("scores", scores, cost)
+    check_finite("scores", scores, "They would spread: smooth first, then mask with -inf.")
+    return autograd.average(computed(scores), cost).to(scores.dtype)

@@ -1,0 +1,256 @@
+"""Solves as one step, opaque to autograd, ``torch.func`` and ``torch.compile``.
+
+Where nothing traces or transforms a call, a plan is looked up and run directly. Elsewhere the same
+happens inside a custom operator. Operators take and return plain tensors, and know nothing of
+derivatives (`autograd` does).
+
+**How a compiled graph finds its plan.** An operator sees tensors and text alone. So a cost travels
+as its signature, its tensors, and its *handle*: an empty tensor that carries a weak reference to
+the cost. A graph passes on the very tensors that it was called with, so the reference leads back to
+the cost and, through the cache of plans, to what was prepared for it. No registry of costs is
+needed. Where the reference leads nowhere, or to a cost with other tensors (a scale that is learnt
+in the graph), the cost is rebuilt from signature and tensors, and its plan is made for that call.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from geosoftmax import solvers
+from geosoftmax.backends.reference import certificate_dtype
+from geosoftmax.costs.base import Cost
+from geosoftmax.solvers import registry, running
+from geosoftmax.solvers.base import Fused, Plan, Purpose, Request
+from geosoftmax.validation import check_distribution_values, is_concrete
+
+#: Residual of log(v · Kv / α) that counts as solved.
+SINKHORN_ACCEPTED = 1e-9
+#: How far below the largest score, in units of f/2, a score may lie before b underflows.
+FAR_BELOW = 700.0
+
+
+class Options(NamedTuple):
+    """What a solve of (QP) is asked for."""
+
+    purpose: Purpose
+    tol: float
+    max_iter: int
+    method: str
+
+
+def solve(scores: Tensor, cost: Cost, options: Options, init: Tensor | None = None) -> Fused:
+    """Return ``alpha``, ``u``, ``lower``, ``upper``, iterations for scores of any batch shape."""
+    if is_concrete(scores, cost.parameter):
+        with torch.no_grad():
+            return _solve(scores, cost, options, init)
+    return _solve_op(scores, *_encode(cost), len(cost.shape), *options, init)
+
+
+def _solve(scores: Tensor, cost: Cost, options: Options, init: Tensor | None) -> Fused:
+    return running.solve(plan_of(scores, cost, options), scores, init, options.max_iter)
+
+
+def predict(scores: Tensor, cost: Cost, options: Options) -> Tensor:
+    """Return ``alpha`` alone, of scores and a cost that nothing traces or differentiates."""
+    return running.predict(plan_of(scores, cost, options), scores.detach(), options.max_iter)
+
+
+def plan_of(scores: Tensor, cost: Cost, options: Options) -> Plan:
+    """Return the plan for scores of this batch shape and dtype."""
+    if cost.batch_shape:
+        cost = per_row(cost, scores.shape[: scores.dim() - len(cost.shape)])
+    return registry.plan(cost, options.purpose, scores.dtype, options.tol, options.method)
+
+
+def method_of(scores: Tensor, cost: Cost, options: Options) -> str:
+    """Return the name of the method that solves these."""
+    if options.method != "auto":
+        return options.method
+    request = Request(options.purpose, cost.device, scores.dtype, options.tol)
+    return registry.choose(cost, request).method
+
+
+def per_row(cost: Cost, batch: torch.Size) -> Cost:
+    """Return a cost with one matrix per row, where it has one per sample."""
+    if not cost.batch_shape or (len(batch) == 1 and tuple(batch) == cost.batch_shape):
+        return cost
+    C = cost.parameter
+    d = C.shape[-1]
+    return cost.with_parameter(C.expand(*batch, d, d).reshape(-1, d, d))
+
+
+@torch.library.custom_op("geosoftmax::solve", mutates_args=())
+def _solve_op(
+    scores: Tensor,
+    cost_tensors: list[Tensor],
+    cost_signature: str,
+    dimensions: int,
+    purpose: str,
+    tol: float,
+    max_iter: int,
+    method: str,
+    init: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    options = Options(purpose, tol, max_iter, method)  # pyright: ignore[reportArgumentType]
+    return _solve(scores, _decode(cost_tensors, cost_signature), options, init)
+
+
+@_solve_op.register_fake
+def _(scores: Tensor, cost_tensors, cost_signature, dimensions, *options) -> Any:
+    batch = scores.shape[: scores.dim() - dimensions]
+    bound = scores.new_empty(batch, dtype=certificate_dtype(scores.device))
+    return (
+        torch.empty_like(scores, memory_format=torch.contiguous_format),
+        torch.empty_like(scores, memory_format=torch.contiguous_format),
+        bound,
+        torch.empty_like(bound),
+        torch.empty_like(bound, dtype=torch.int64),
+    )
+
+
+def support_solve(rhs: Tensor, support: Tensor, cost: Cost) -> Tensor:
+    """``x`` with ``K_SS x_S = rhs_S`` on the support and 0 elsewhere."""
+    if is_concrete(rhs, support, cost.parameter):
+        with torch.no_grad():
+            return _support_solve(rhs, support, cost)
+    return _support_solve_op(rhs, support, *_encode(cost))
+
+
+def _support_solve(rhs: Tensor, support: Tensor, cost: Cost) -> Tensor:
+    if rhs.numel() == 0:
+        return torch.zeros_like(rhs)
+    return registry.plan(cost, "support", rhs.dtype).solve_on(support, rhs)
+
+
+@torch.library.custom_op("geosoftmax::support_solve", mutates_args=())
+def _support_solve_op(
+    rhs: Tensor, support: Tensor, cost_tensors: list[Tensor], cost_signature: str
+) -> Tensor:
+    return _support_solve(rhs, support, _decode(cost_tensors, cost_signature))
+
+
+@_support_solve_op.register_fake
+def _(rhs: Tensor, support: Tensor, cost_tensors, cost_signature) -> Tensor:
+    return torch.empty_like(rhs, memory_format=torch.contiguous_format)
+
+
+def sinkhorn(alpha: Tensor, cost: Cost, name: str, sum_tolerance: float, *, single: bool) -> Tensor:
+    """``v ≥ 0`` with ``v · Kv = α``; `single` if the digits of float32 are enough."""
+    if is_concrete(alpha, cost.parameter):
+        with torch.no_grad():
+            return _sinkhorn(alpha, cost, name, sum_tolerance, single)
+    return _sinkhorn_op(alpha, *_encode(cost), name, sum_tolerance, single)
+
+
+def _sinkhorn(alpha: Tensor, cost: Cost, name: str, sum_tolerance: float, single: bool) -> Tensor:
+    check_distribution_values(name, alpha, cost, sum_tolerance)
+    if alpha.numel() == 0:
+        return torch.zeros_like(alpha)
+    batch = alpha.shape[: alpha.dim() - len(cost.shape)]
+    dtype = torch.float32 if single else torch.float64
+    v, residual = registry.plan(per_row(cost, batch), "sinkhorn", dtype).solve(alpha)
+    if residual is not None and not float(residual.max()) <= SINKHORN_ACCEPTED:
+        count = int((residual > SINKHORN_ACCEPTED).sum())
+        warnings.warn(
+            f"the Sinkhorn potential of {count} of {residual.numel()} rows was not reached: "
+            f"worst residual {float(residual.max()):.1e} (aimed at {SINKHORN_ACCEPTED:.0e}).",
+            solvers.ConvergenceWarning,
+            stacklevel=2,
+        )
+    return v
+
+
+@torch.library.custom_op("geosoftmax::sinkhorn", mutates_args=())
+def _sinkhorn_op(
+    alpha: Tensor,
+    cost_tensors: list[Tensor],
+    cost_signature: str,
+    name: str,
+    sum_tolerance: float,
+    single: bool,
+) -> Tensor:
+    cost = _decode(cost_tensors, cost_signature)
+    return _sinkhorn(alpha, cost, name, sum_tolerance, single)
+
+
+@_sinkhorn_op.register_fake
+def _(alpha: Tensor, cost_tensors, cost_signature, name, sum_tolerance, single) -> Tensor:
+    return torch.empty_like(alpha, memory_format=torch.contiguous_format)
+
+
+# ------------------------------------------------------------------ costs as text and tensors
+
+
+def _encode(cost: Cost) -> tuple[list[Tensor], str]:
+    return [cost.handle, *(t.detach() for t in cost.tensors)], cost.signature
+
+
+def _decode(tensors: list[Tensor], signature: str) -> Cost:
+    """Return the cost that its handle refers to, if it has these values; else rebuild it."""
+    handle, *parts = tensors
+    reference = getattr(handle, "cost_reference", None)
+    cost = None if reference is None else reference()
+    if cost is not None and is_concrete(*cost.tensors) and all(map(_is_same, cost.tensors, parts)):
+        return cost
+    return Cost.from_signature(signature, parts)
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are one piece of memory, seen in one way."""
+    return (
+        one.data_ptr() == other.data_ptr()
+        and one.shape == other.shape
+        and one.stride() == other.stride()
+        and one.dtype == other.dtype
+    )
+
+
+# ------------------------------------------------------------------ torch.func.vmap
+
+
+def _register_vmap(op: Any, signals: tuple[int, ...], tensors: int, outputs: int) -> None:
+    """Give an operator its batching rule: signals take any leading dimensions as they are.
+
+    `signals` are the positions of arguments with batch dimensions, `tensors` that of the cost's
+    tensors. Where a tensor of the cost itself is batched, one call is made for each.
+    """
+
+    def rule(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
+        arguments = list(args)
+        for k in signals:
+            if arguments[k] is None:
+                continue
+            if in_dims[k] is None:
+                arguments[k] = arguments[k].expand(info.batch_size, *arguments[k].shape)
+            else:
+                arguments[k] = arguments[k].movedim(in_dims[k], 0)
+        dims = in_dims[tensors]
+        if all(d is None for d in dims):
+            result = op(*arguments)
+        else:
+            results = []
+            for n in range(info.batch_size):
+                one = list(arguments)
+                for k in signals:
+                    one[k] = None if one[k] is None else one[k][n]
+                one[tensors] = [
+                    t if d is None else t.select(d, n)
+                    for t, d in zip(arguments[tensors], dims, strict=True)
+                ]
+                results.append(op(*one))
+            if outputs == 1:
+                result = torch.stack(results)
+            else:
+                result = tuple(torch.stack(parts) for parts in zip(*results, strict=True))
+        return result, (0 if outputs == 1 else (0,) * outputs)
+
+    op.register_vmap(rule)
+
+
+_register_vmap(_solve_op, signals=(0, 8), tensors=1, outputs=5)
+_register_vmap(_support_solve_op, signals=(0, 1), tensors=2, outputs=1)
+_register_vmap(_sinkhorn_op, signals=(0,), tensors=1, outputs=1)

@@ -1,0 +1,68 @@
+"""Any cost, through its dense matrix: principal pivoting with Cholesky on the support."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from geosoftmax.backends import reference
+from geosoftmax.backends.reference import Rows
+from geosoftmax.costs import DenseCost
+from geosoftmax.costs.base import Cost
+from geosoftmax.solvers.base import Plan, Request, Solver, without_numba
+from geosoftmax.solvers.compiled import compiled_plan
+from geosoftmax.solvers.products import Products
+from geosoftmax.solvers.tables import dense_tables
+
+#: Outputs up to which it is chosen; by name it solves any number.
+MOST_OUTPUTS = 128
+
+
+def _too_large(cost: Cost, request: Request) -> str | None:
+    if request.method == "auto" and cost.size > MOST_OUTPUTS:
+        return f"it is chosen up to {MOST_OUTPUTS} outputs"
+    return None
+
+
+def _flat(cost: Cost) -> Cost:
+    return DenseCost(cost.detach().matrix(), validate=False)
+
+
+class ActiveSetNumba(Solver):
+    """Many rows at once in SIMD registers, then those that are left one by one."""
+
+    method = "active_set"
+    backend = "numba"
+
+    def accepts(self, cost: Cost, request: Request) -> str | None:
+        """All costs, on CPUs."""
+        return without_numba(request) or _too_large(cost, request)
+
+    def prepare(self, cost: Cost, request: Request) -> Plan:
+        """Return a plan of one compiled call."""
+        from geosoftmax.backends.numba import active_set
+
+        return compiled_plan(self.method, active_set, dense_tables(cost), cost, request)
+
+
+class ActiveSetReference(Solver):
+    """Exchanges of all rows together."""
+
+    method = "active_set"
+    backend = "reference"
+    row = ("any other", f"up to {MOST_OUTPUTS}", "exact")
+
+    def accepts(self, cost: Cost, request: Request) -> str | None:
+        """All costs."""
+        return _too_large(cost, request)
+
+    def prepare(self, cost: Cost, request: Request) -> Plan:
+        """Return a plan in plain torch."""
+        kernel, flat = Products(cost), Products(_flat(cost))
+
+        def rows(b: Tensor, start: Tensor | None, max_iter: int) -> Rows:
+            begin = None if start is None else start.flatten(1)
+            found = reference.active_set(flat, b.flatten(1), begin)
+            return found._replace(u=found.u.reshape(b.shape))
+
+        per_row = bool(cost.batch_shape)
+        return Plan(self.method, request, len(cost.shape), kernel, rows, per_row=per_row)

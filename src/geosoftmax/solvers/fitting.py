@@ -1,0 +1,59 @@
+"""What fits of linear models need of a cost: losses of class indices, their curvature, L-BFGS."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from geosoftmax.backends.reference import fitting as reference
+from geosoftmax.costs.base import Cost
+from geosoftmax.solvers.active_set import MOST_OUTPUTS
+from geosoftmax.solvers.base import FitPlan, Request, Solver, without_numba
+from geosoftmax.solvers.tables import dense_tables
+
+#: Classes up to which every cost is treated as a dense one: the compiled losses are for those.
+FEW_CLASSES = 16
+
+
+def _misfit(cost: Cost) -> str | None:
+    return "fits need one cost for all samples" if cost.batch_shape else None
+
+
+class FitNumba(Solver):
+    """Compiled losses of small dense costs, of which the last supports start the next solves."""
+
+    method = "fit"
+    backend = "numba"
+    purposes = ("fit",)
+
+    def accepts(self, cost: Cost, request: Request) -> str | None:
+        """One cost for all samples, on CPUs."""
+        return _misfit(cost) or without_numba(request)
+
+    def prepare(self, cost: Cost, request: Request) -> FitPlan:
+        """Return a plan with compiled losses where the cost is small."""
+        from geosoftmax.backends.numba import fitting
+
+        workspace: Callable[[Any, Any], Any] | None = None
+        if cost.size <= (FEW_CLASSES if cost.structure else MOST_OUTPUTS):
+            workspace = functools.partial(fitting.Workspace, dense_tables(cost).kernels)
+        loops = fitting.two_loop_first, fitting.two_loop_second
+        return FitPlan(workspace, fitting.curvature, *loops)
+
+
+class FitReference(Solver):
+    """No losses of its own: those of the method that is made for the cost."""
+
+    method = "fit"
+    backend = "reference"
+    purposes = ("fit",)
+
+    def accepts(self, cost: Cost, request: Request) -> str | None:
+        """One cost for all samples."""
+        return _misfit(cost)
+
+    def prepare(self, cost: Cost, request: Request) -> FitPlan:
+        """Return a plan in numpy."""
+        loops = reference.two_loop_first, reference.two_loop_second
+        return FitPlan(None, reference.curvature, *loops)

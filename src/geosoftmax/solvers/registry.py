@@ -1,0 +1,157 @@
+"""The one place that chooses: an ordered list of solvers, of which the first that accepts is taken.
+
+A new method is a file, and a line here (or a call of `register` from elsewhere).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from geosoftmax.costs.base import Cost
+from geosoftmax.solvers.accelerated import AcceleratedNumba, AcceleratedReference
+from geosoftmax.solvers.active_set import ActiveSetNumba, ActiveSetReference
+from geosoftmax.solvers.base import Purpose, Request, Solver
+from geosoftmax.solvers.fitting import FitNumba, FitReference
+from geosoftmax.solvers.growing_set import GrowingSetNumba
+from geosoftmax.solvers.hull import HullNumba, HullReference, HullTriton
+from geosoftmax.solvers.lbfgs import Lbfgs
+from geosoftmax.solvers.plans import PLANS
+from geosoftmax.solvers.policy import PolicyNumba, PolicyReference, PolicyTriton
+from geosoftmax.solvers.potential import PotentialTriton
+from geosoftmax.solvers.sinkhorn import (
+    SinkhornNumba,
+    SinkhornReference,
+    SinkhornScans,
+    SinkhornTriton,
+    SupportReference,
+)
+from geosoftmax.solvers.splitting import (
+    RefinedTriton,
+    SplittingNumba,
+    SplittingReference,
+    SplittingTriton,
+)
+from geosoftmax.solvers.threshold import ThresholdNumba, ThresholdReference
+
+SOLVERS: list[Solver] = [
+    ThresholdNumba(), ThresholdReference(),
+    HullNumba(), HullTriton(), HullReference(),
+    PolicyNumba(), PolicyTriton(), PolicyReference(),
+    SplittingTriton(), RefinedTriton(),
+    ActiveSetNumba(), ActiveSetReference(),
+    GrowingSetNumba(),
+    SplittingNumba(), SplittingReference(),
+    AcceleratedNumba(), AcceleratedReference(),
+    Lbfgs(),
+    SinkhornTriton(), SinkhornNumba(), SinkhornScans(), SinkhornReference(),
+    SupportReference(),
+    PotentialTriton(),
+    FitNumba(), FitReference(),
+]  # fmt: skip
+
+#: Purposes of (QP), which have the methods that users can name.
+_NAMED = ("value", "distribution", "loss")
+
+
+def register(solver: Solver, *, last: bool = False) -> None:
+    """Add a solver, before all others unless told otherwise. Plans are made anew."""
+    SOLVERS.insert(len(SOLVERS) if last else 0, solver)
+    PLANS.clear()
+
+
+def unregister(solver: Solver) -> None:
+    """Remove a solver. Plans are made anew."""
+    SOLVERS.remove(solver)
+    PLANS.clear()
+
+
+def methods() -> list[str]:
+    """Return the methods that can be asked for by name, in the order in which they are tried."""
+    return list(dict.fromkeys(s.method for s in SOLVERS if set(s.purposes) & set(_NAMED)))
+
+
+def find(cost: Cost, request: Request) -> Solver | None:
+    """Return the first solver that accepts a request, or None."""
+    for solver in SOLVERS:
+        if request.purpose not in solver.purposes:
+            continue
+        if request.method not in ("auto", solver.method):
+            continue
+        if solver.accepts(cost, request) is None:
+            return solver
+    return None
+
+
+def choose(cost: Cost, request: Request) -> Solver:
+    """Return the first solver that accepts a request, or say why the method that was named cannot.
+
+    Raises
+    ------
+    ValueError
+        With what the method of that name says.
+    """
+    found = find(cost, request)
+    if found is not None:
+        return found
+    named = [s for s in SOLVERS if s.method == request.method and request.purpose in s.purposes]
+    if not named:
+        raise ValueError(
+            f"method must be 'auto' or one of {', '.join(methods())}; got {request.method!r}."
+        )
+    why = named[-1].accepts(cost, request)  # the reference is last: its reason is of the cost
+    instead = choose(cost, request._replace(method="auto")).method
+    raise ValueError(
+        f"method {request.method!r} does not fit {cost!r}: {why}. "
+        f"Leave method='auto' for {instead!r}."
+    )
+
+
+def plan(
+    cost: Cost,
+    purpose: Purpose,
+    dtype: torch.dtype,
+    tol: float = 0.0,
+    method: str = "auto",
+) -> Any:
+    """Return the plan for a cost and a request; prepared when it is first asked for.
+
+    None where the purpose is ``"potential"`` and no solver accepts it: then plain torch does it.
+    """
+    key = (purpose, dtype, tol, method)
+    found = PLANS.find(cost, key)
+    if found is not None:
+        return found
+    return PLANS.get(cost, key, lambda: _prepare(cost, purpose, dtype, tol, method))
+
+
+def _prepare(cost: Cost, purpose: Purpose, dtype: torch.dtype, tol: float, method: str) -> Any:
+    request = Request(purpose, cost.device, dtype, tol, method)
+    if purpose == "potential":
+        solver = find(cost, request)
+        return None if solver is None else solver.prepare(cost, request)
+    return choose(cost, request).prepare(cost, request)
+
+
+def default_tolerance(dtype: torch.dtype, purpose: Purpose) -> float:
+    """Return the gap to reach where none was asked for, by the dtype of the scores."""
+    if dtype == torch.float64:
+        return 1e-9
+    return 1e-6 if purpose == "distribution" else 1e-4
+
+
+def table() -> str:
+    """Return the methods of (QP) in their order, as reStructuredText."""
+    rows = [("cost", "outputs", "method", "exact, or iterates")]
+    for solver in SOLVERS:
+        if solver.row is not None:
+            cost, outputs, exactness = solver.row
+            rows.append((cost, outputs, f"``{solver.method}``", exactness))
+    widths = [max(len(row[k]) for row in rows) for k in range(4)]
+    rule = "  ".join("=" * width for width in widths)
+    head, *body = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+    return "\n".join([rule, head, rule, *body, rule])

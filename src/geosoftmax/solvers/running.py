@@ -1,0 +1,114 @@
+"""Running a plan: from scores of any batch shape to a checked result."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from geosoftmax.backends import reference
+from geosoftmax.backends.reference import Rows
+from geosoftmax.solvers.base import Fused, Plan
+from geosoftmax.solvers.solution import ConvergenceWarning, has_converged
+from geosoftmax.validation import check_init_values, check_peaks, is_readable
+
+
+def solve(plan: Plan, scores: Tensor, init: Tensor | None, max_iter: int) -> Fused:
+    """Return ``alpha``, ``u``, ``lower``, ``upper``, iterations; check values, and warn."""
+    if scores.numel() == 0:
+        return _nothing(scores, plan.dimensions)
+    # No host synchronisation is needed on a GPU where the solve needs none: the gap tells later
+    # whether the tolerance was reached.
+    waits = plan.waits or is_readable(scores)
+    if plan.fused is not None and init is None:
+        answer = plan.fused(scores, max_iter)
+    else:
+        answer = solve_in_steps(plan, scores, init, max_iter, checked=waits)
+    if waits:
+        gap = float((answer[3] - answer[2]).max())
+        if not gap <= plan.request.tol:
+            explain(plan, scores, answer, max_iter)
+    return answer
+
+
+def predict(plan: Plan, scores: Tensor, max_iter: int) -> Tensor:
+    """Return the distributions alone."""
+    if plan.predict is None or scores.numel() == 0:
+        return solve(plan, scores, None, max_iter)[0]
+    alpha, gap = plan.predict(scores)
+    if not gap <= plan.request.tol:
+        solve(plan, scores, None, max_iter)  # says what is wrong
+    return alpha
+
+
+def explain(plan: Plan, scores: Tensor, answer: Fused, max_iter: int) -> None:
+    """Refuse scores that have no solution; warn of rows that did not reach the tolerance."""
+    check_peaks(reference.peaks(scores, plan.dimensions))
+    _, _, lower, upper, iterations = answer
+    tol = plan.request.tol
+    late = int((~has_converged(lower, upper, tol)).sum())
+    if late == 0:
+        return
+    gap, stopped = upper - lower, int(iterations.max())
+    advice = "raise max_iter, or ask for a larger tol"
+    if stopped < max_iter:
+        advice = "ask for a larger tol"
+    warnings.warn(
+        f"{late} of {gap.numel()} rows did not reach tol={tol:g}: the worst certified gap is "
+        f"{float(gap.max()):.1e} after {stopped} iterations of {plan.method!r}. "
+        f"The bracket is still true; {advice}.",
+        ConvergenceWarning,
+        stacklevel=2,
+    )
+
+
+def solve_in_steps(
+    plan: Plan, scores: Tensor, init: Tensor | None, max_iter: int, *, checked: bool = False
+) -> Fused:
+    """Subtract the maximum, solve (QP), add the maximum back."""
+    peak = reference.peaks(scores, plan.dimensions)
+    if checked:
+        check_peaks(peak)
+    b = reference.obstacle(scores, peak, plan.dimensions)
+    rows = plan.rows(b, None, max_iter) if init is None else _continue(plan, b, init, max_iter)
+    outwards = torch.full_like(peak, torch.inf)  # adding the maximum back rounds once more
+    lower = torch.nextafter(rows.lower + peak, -outwards)
+    upper = torch.nextafter(rows.upper + peak, outwards)
+    alpha = reference.distribution(b, rows.u).to(scores.dtype)
+    batch = scores.shape[: scores.dim() - plan.dimensions]
+    return (
+        alpha.reshape(scores.shape),
+        rows.u.to(scores.dtype).reshape(scores.shape),
+        lower.reshape(batch),
+        upper.reshape(batch),
+        rows.iterations.to(torch.int64).reshape(batch),
+    )
+
+
+def _continue(plan: Plan, b: Tensor, init: Tensor, max_iter: int) -> Rows:
+    """Return the rows that a warm start solves as they are, and solve the others from it."""
+    check_init_values(init)
+    start = init.to(b.dtype).reshape(b.shape)
+    # A start that tells nothing about a row is replaced by the obstacle itself.
+    useless = (start * b).flatten(1).sum(1) <= 0
+    start = torch.where(useless.reshape(-1, *[1] * (b.dim() - 1)), b, start)
+    u, lower, upper = reference.certify(plan.kernel, b, start)
+    rows = Rows(u, lower, upper, torch.zeros(lower.shape, dtype=torch.int64, device=b.device))
+    pending = (upper - lower > plan.request.tol).nonzero()[:, 0]
+    if pending.numel() == 0:
+        return rows
+    if plan.per_row:  # the plan is for these very rows
+        all_rows = plan.rows(b, u, max_iter)
+        better = Rows(*(x[pending] for x in all_rows))
+    else:
+        better = plan.rows(b[pending], u[pending], max_iter)
+    reference.merge(rows, pending, better)
+    return rows
+
+
+def _nothing(scores: Tensor, dimensions: int) -> Fused:
+    batch = scores.shape[: scores.dim() - dimensions]
+    empty = scores.new_zeros(batch, dtype=reference.certificate_dtype(scores.device))
+    u = torch.zeros_like(scores, memory_format=torch.contiguous_format)
+    return u.clone(), u, empty, empty.clone(), empty.to(torch.int64)

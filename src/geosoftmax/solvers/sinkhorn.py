@@ -1,0 +1,154 @@
+"""The symmetric Sinkhorn problem, ``v · Kv = α``; and what derivatives solve on a support."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from geosoftmax.backends import reference
+from geosoftmax.costs.base import Cost
+from geosoftmax.solvers.base import (
+    Request,
+    SinkhornPlan,
+    Solver,
+    SupportPlan,
+    without_numba,
+    without_triton,
+)
+from geosoftmax.solvers.products import Products
+from geosoftmax.solvers.splitting import is_plane
+from geosoftmax.solvers.tables import axis_kernels, dense_tables, line_tables, tree_tables
+
+#: The residual of log(v · Kv / α) that is aimed at, and the most iterations.
+AIM = 1e-14
+MAX_ITER = 200
+#: Outputs beyond which many rows are products of matrices, by torch.
+LARGEST_COMPILED = 128
+
+
+class SinkhornTriton(Solver):
+    """A fixed number of averaged steps in one launch, to the digits of float32."""
+
+    method = "sinkhorn"
+    backend = "triton"
+    purposes = ("sinkhorn",)
+
+    def accepts(self, cost: Cost, request: Request) -> str | None:
+        """Planes, and other costs whose matrix is small, on GPUs."""
+        lacks = without_triton(request)
+        if lacks:
+            return lacks
+        if request.dtype == torch.float64:
+            return "its kernels have the digits of float32"
+        from geosoftmax.backends.triton import grid, rows
+
+        if is_plane(cost, grid.LONGEST_SIDE):
+            return None
+        if cost.size <= rows.LARGEST_MATRIX and not cost.batch_shape:
+            return None
+        return f"its kernels hold {rows.LARGEST_MATRIX} outputs, or a plane"
+
+    def prepare(self, cost: Cost, request: Request) -> SinkhornPlan:
+        """Return a plan of one launch."""
+        from geosoftmax.backends.triton import grid, sinkhorn
+
+        still = cost.detach()
+        if is_plane(cost, grid.LONGEST_SIDE):
+            planes = sinkhorn.make_tables(axis_kernels(cost))
+            return SinkhornPlan(lambda a: (sinkhorn.solve_plane(planes, a).to(a.dtype), None))
+        rows = sinkhorn.make_row_tables(still.kernel())
+        return SinkhornPlan(lambda a: (sinkhorn.solve_rows(rows, a).to(a.dtype), None))
+
+
+class SinkhornNumba(Solver):
+    """One row at a time, on its support."""
+
+    method = "sinkhorn"
+    backend = "numba"
+    purposes = ("sinkhorn",)
+
+    def accepts(self, cost: Cost, request: Request) -> str | None:
+        """Small costs, on CPUs."""
+        if cost.size > LARGEST_COMPILED:
+            return f"its kernel is for up to {LARGEST_COMPILED} outputs"
+        return without_numba(request)
+
+    def prepare(self, cost: Cost, request: Request) -> SinkhornPlan:
+        """Return a plan of one compiled call."""
+        from geosoftmax.backends.numba.sinkhorn import sinkhorn
+
+        made, shape = dense_tables(cost), cost.shape
+
+        def solve(alpha: Tensor) -> tuple[Tensor, Tensor | None]:
+            found = sinkhorn(made, alpha.reshape(-1, *shape), AIM, MAX_ITER)
+            return found[0].reshape(alpha.shape), found[1]
+
+        return SinkhornPlan(solve)
+
+
+class SinkhornScans(Solver):
+    """The reference's iteration, with compiled products along a line or a tree."""
+
+    method = "sinkhorn"
+    backend = "numba"
+    purposes = ("sinkhorn",)
+
+    def accepts(self, cost: Cost, request: Request) -> str | None:
+        """Lines with p = 1 and trees, on CPUs."""
+        if cost.structure not in ("line", "tree"):
+            return "its products are along lines and trees"
+        return without_numba(request)
+
+    def prepare(self, cost: Cost, request: Request) -> SinkhornPlan:
+        """Return a plan with a compiled product."""
+        from geosoftmax.backends.numba import products
+
+        made = line_tables(cost) if cost.structure == "line" else tree_tables(cost)
+        return _plain(lambda v: products.matvec(made, v), cost.shape)
+
+
+class SinkhornReference(Solver):
+    """The averaged fixed point, then Newton's method, in plain torch."""
+
+    method = "sinkhorn"
+    backend = "reference"
+    purposes = ("sinkhorn",)
+
+    def accepts(self, cost: Cost, request: Request) -> str | None:
+        """All costs."""
+        return None
+
+    def prepare(self, cost: Cost, request: Request) -> SinkhornPlan:
+        """Return a plan in plain torch."""
+        return _plain(Products(cost).matvec, cost.shape)
+
+
+def _plain(multiply: reference.Multiply, shape: tuple[int, ...]) -> SinkhornPlan:
+    def solve(alpha: Tensor) -> tuple[Tensor, Tensor | None]:
+        rows = alpha.to(reference.certificate_dtype(alpha.device)).reshape(-1, *shape)
+        found = reference.sinkhorn(multiply, rows, AIM, MAX_ITER)
+        return found.v.to(alpha.dtype).reshape(alpha.shape), found.residual
+
+    return SinkhornPlan(solve)
+
+
+class SupportReference(Solver):
+    """``K_SS x = rhs_S`` in float64."""
+
+    method = "support"
+    backend = "reference"
+    purposes = ("support",)
+
+    def accepts(self, cost: Cost, request: Request) -> str | None:
+        """All costs."""
+        return None
+
+    def prepare(self, cost: Cost, request: Request) -> SupportPlan:
+        """Return a plan in plain torch."""
+        double = reference.certificate_dtype(request.device)
+        still = cost.detach().to(dtype=double)
+
+        def solve_on(support: Tensor, rhs: Tensor) -> Tensor:
+            return still.solve(rhs.to(double), support).to(rhs.dtype).contiguous()
+
+        return SupportPlan(solve_on)

@@ -1,0 +1,220 @@
+"""Grids, and small costs: operator splitting in the eigenbasis of ``K``."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from geosoftmax.backends import reference
+from geosoftmax.backends.reference import Rows
+from geosoftmax.backends.settings import SINGLE_PRECISION_GAP, SPLIT_FIRST_STEPS
+from geosoftmax.costs.base import Cost
+from geosoftmax.solvers.base import (
+    Fused,
+    Plan,
+    Request,
+    Solver,
+    SolveRows,
+    SupportPlan,
+    without_triton,
+)
+from geosoftmax.solvers.polishing import CompiledPolish, Polish, no_compiled_polish, polished
+from geosoftmax.solvers.products import Products
+from geosoftmax.solvers.tables import shared, spectrum
+
+#: Longest side of a grid, and outputs of any other cost, of which the kernel is diagonalised.
+LONGEST_SIDE = 1024
+LARGEST_MATRIX = 1024
+
+
+def _misfit(cost: Cost) -> str | None:
+    if cost.is_separable:
+        fits = max(cost.shape) <= LONGEST_SIDE
+    else:
+        fits = cost.size <= LARGEST_MATRIX and not cost.batch_shape
+    if fits:
+        return None
+    return (
+        f"it solves one cost for all samples: a GridCost with sides up to {LONGEST_SIDE}, "
+        f"or up to {LARGEST_MATRIX} outputs"
+    )
+
+
+def is_plane(cost: Cost, longest: int) -> bool:
+    """Whether signals are planes, with sides up to a limit, and ``K`` is separable."""
+    return cost.is_separable and len(cost.shape) == 2 and max(cost.shape) <= longest
+
+
+# ------------------------------------------------------------------ GPUs
+
+
+class SplittingTriton(Solver):
+    """Whole solves and losses in one launch, in float32, for gaps from 1e-4 on."""
+
+    method = "splitting"
+    backend = "triton"
+
+    def accepts(self, cost: Cost, request: Request) -> str | None:
+        """Planes, and other costs whose matrix is small, on GPUs."""
+        lacks = without_triton(request) or _misfit(cost)
+        if lacks:
+            return lacks
+        if request.dtype != torch.float32 or request.tol < SINGLE_PRECISION_GAP:
+            return f"its kernels are for float32 and gaps from {SINGLE_PRECISION_GAP:g} on"
+        from geosoftmax.backends.triton import grid, rows
+
+        if is_plane(cost, grid.LONGEST_SIDE) or cost.size <= rows.LARGEST_MATRIX:
+            return None
+        return (
+            f"its kernels hold planes with sides up to {grid.LONGEST_SIDE}, or up to "
+            f"{rows.LARGEST_MATRIX} outputs"
+        )
+
+    def prepare(self, cost: Cost, request: Request) -> Plan:
+        """Return a plan of one launch."""
+        from geosoftmax.backends.triton import grid, rows
+
+        parts = spectrum(cost)
+        if not is_plane(cost, grid.LONGEST_SIDE):
+            made = shared(cost, "rows", lambda: rows.make_tables(*parts))
+            return _launching(cost, request, functools.partial(_with_tol, rows.solve, made))
+        power = cost.p or 2.0
+        planes = shared(cost, "planes", lambda: grid.make_tables(*parts, power=power))
+
+        def loss(
+            scores: Tensor, target: Tensor, max_iter: int, share: float
+        ) -> tuple[Tensor, Tensor]:
+            return grid.loss(planes, scores, target, request.tol, max_iter, share)
+
+        solve = functools.partial(_with_tol, grid.solve, planes)
+        return _launching(cost, request, solve, loss=loss)
+
+
+class RefinedTriton(Solver):
+    """Predictions with all digits of float32, in one launch, in float64."""
+
+    method = "splitting"
+    backend = "triton"
+    purposes = ("value", "distribution", "loss", "support")
+
+    def accepts(self, cost: Cost, request: Request) -> str | None:
+        """Planes and small costs that nothing else solves exactly, on GPUs."""
+        lacks = without_triton(request) or _misfit(cost)
+        if lacks:
+            return lacks
+        from geosoftmax.backends.triton import refine
+
+        if request.dtype != torch.float32:
+            return "its kernel is for float32"
+        if request.purpose != "support" and request.tol < refine.SMALLEST_GAP:
+            return f"its kernel is for gaps from {refine.SMALLEST_GAP:g} on"
+        if request.method == "auto" and cost.structure is not None:
+            return "another method is exact"
+        if cost.is_separable and len(cost.shape) == 2:
+            fits = is_plane(cost, refine.LONGEST_SIDE)
+        else:
+            fits = cost.size <= refine.LARGEST_MATRIX
+        if fits:
+            return None
+        return (
+            f"its kernel holds planes with sides up to {refine.LONGEST_SIDE}, or up to "
+            f"{refine.LARGEST_MATRIX} outputs"
+        )
+
+    def prepare(self, cost: Cost, request: Request) -> Any:
+        """Return a plan of one launch."""
+        from geosoftmax.backends.triton import refine
+        from geosoftmax.solvers.base import MAX_ITER
+
+        made = shared(cost, "refined", lambda: refine.make_tables(*spectrum(cost)))
+        if request.purpose == "support":
+            return SupportPlan(lambda support, rhs: refine.solve_on(made, rhs, support, MAX_ITER))
+        return _launching(cost, request, functools.partial(_with_tol, refine.solve, made))
+
+
+def _with_tol(solve: Any, tables: Any, tol: float, scores: Tensor, max_iter: int) -> Fused:
+    return solve(tables, scores, tol, max_iter)
+
+
+def _launching(cost: Cost, request: Request, solve: Any, loss: Any = None) -> Plan:
+    kernel, still = Products(cost), cost.detach()
+
+    @functools.cache
+    def in_steps() -> SolveRows:
+        with torch.inference_mode(False), torch.no_grad():
+            return splitting_rows(still, request, kernel, Polish(still))
+
+    def rows(b: Tensor, start: Tensor | None, max_iter: int) -> Rows:
+        return in_steps()(b, start, max_iter)  # only from a warm start
+
+    return Plan(
+        "splitting", request, len(cost.shape), kernel, rows, waits=False,
+        fused=functools.partial(solve, request.tol), loss=loss,
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------ CPUs, and what is left
+
+
+class SplittingNumba(Solver):
+    """Products by torch, exchanges compiled."""
+
+    method = "splitting"
+    backend = "numba"
+
+    def accepts(self, cost: Cost, request: Request) -> str | None:
+        """Grids; by name any cost whose matrix is small; on CPUs."""
+        return _misfit(cost) or _not_chosen(cost, request) or no_compiled_polish(cost, request)
+
+    def prepare(self, cost: Cost, request: Request) -> Plan:
+        """Return a plan that iterates, then polishes."""
+        kernel = Products(cost)
+        rows = splitting_rows(cost, request, kernel, CompiledPolish(cost))
+        return Plan(self.method, request, len(cost.shape), kernel, rows)
+
+
+class SplittingReference(Solver):
+    """All in plain torch."""
+
+    method = "splitting"
+    backend = "reference"
+    row = (
+        "``GridCost`` 2-D, 3-D",
+        f"more, sides up to {LONGEST_SIDE}",
+        "to ``tol``, certified",
+    )
+
+    def accepts(self, cost: Cost, request: Request) -> str | None:
+        """Grids; by name any cost whose matrix is small."""
+        return _misfit(cost) or _not_chosen(cost, request)
+
+    def prepare(self, cost: Cost, request: Request) -> Plan:
+        """Return a plan that iterates, then polishes."""
+        kernel = Products(cost)
+        rows = splitting_rows(cost, request, kernel, Polish(cost))
+        return Plan(self.method, request, len(cost.shape), kernel, rows)
+
+
+def _not_chosen(cost: Cost, request: Request) -> str | None:
+    if request.method == "auto" and not cost.is_separable:
+        return "it is chosen for grids alone"
+    return None
+
+
+def splitting_rows(
+    cost: Cost, request: Request, kernel: Products, polish: Polish | CompiledPolish
+) -> SolveRows:
+    """Return splitting, in the dtype of the scores, with a polish."""
+    first_steps = SPLIT_FIRST_STEPS.get(cost.p or 0.0, 0) if cost.is_separable else 0
+    parts = spectrum(cost)
+
+    def iterate(
+        kernel: Products, b: Tensor, start: Tensor | None, tol: float, max_iter: int,
+        dtype: torch.dtype,
+    ) -> Rows:  # fmt: skip
+        return reference.split(kernel, parts, first_steps, b, start, tol, max_iter, dtype)
+
+    return polished(iterate, polish, kernel, request)

@@ -1,0 +1,52 @@
+"""Compiling ahead of time."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+
+from geosoftmax.costs import GridCost, LineCost, TreeCost, ZeroOneCost
+from geosoftmax.costs.base import Cost
+from geosoftmax.functional import geometric_logistic_loss, geometric_softmax, sinkhorn_potential
+from geosoftmax.solvers import ConvergenceWarning
+
+#: So many rows are solved by the kernels for large batches.
+MANY_ROWS = 256
+
+
+def warm_up(*costs: Cost) -> None:
+    """Compile the kernels for some costs, so that no later call waits for it.
+
+    Compiled kernels are kept with the installation: where that folder can be written to, this is
+    needed once. A first call compiles what it needs by itself, and tells so on stderr from two
+    seconds on.
+
+    Parameters
+    ----------
+    *costs : Cost
+        By default one of each kind, on CPUs. The kernels are the same for all sizes.
+
+    Examples
+    --------
+    >>> import geosoftmax
+    >>> geosoftmax.warm_up(geosoftmax.LineCost(5))
+    """
+    if not costs:
+        tree = TreeCost([-1, 0, 0])
+        costs = (LineCost(3, p=2), LineCost(3), ZeroOneCost(3), tree, GridCost((12, 12)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for cost in costs:
+            _use(cost)
+
+
+def _use(cost: Cost) -> None:
+    """Predict, train and measure once, with few rows and with many."""
+    generator = torch.Generator().manual_seed(0)
+    for batch in (cost.batch_shape,) if cost.batch_shape else ((1,), (MANY_ROWS,)):
+        scores = torch.randn((*batch, *cost.shape), generator=generator).to(cost.device)
+        alpha = geometric_softmax(scores, cost)
+        target = torch.zeros(batch, dtype=torch.int64, device=cost.device)
+        geometric_logistic_loss(scores.requires_grad_(), target, cost).backward()
+        sinkhorn_potential(alpha, cost)
