@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +17,7 @@ from geosoftmax.costs.base import Cost
 from geosoftmax.costs.linalg import LARGEST_FACTOR
 from geosoftmax.solvers.base import Request, SolveRows, without_numba
 from geosoftmax.solvers.products import Products
-from geosoftmax.solvers.tables import axis_kernels, dense_tables, shared
+from geosoftmax.solvers.tables import axis_kernels, dense_tables
 
 #: ``(kernel, b, start, tol, max_iter, dtype)``: an iterative method of the reference backend.
 Iterate = Callable[[Products, Tensor, Tensor | None, float, int, torch.dtype], Rows]
@@ -36,9 +38,12 @@ class Polish:
 
     def __init__(self, cost: Cost) -> None:
         self.kernel = Products(cost)
-        self.dense: Products | None = None
-        if cost.size <= LARGEST_DENSE:
-            self.dense = Products(DenseCost(cost.detach().matrix(), validate=False))
+
+    @functools.cached_property
+    def dense(self) -> Products:
+        """The same kernel as a matrix, for signals that are flat."""
+        with torch.inference_mode(False), torch.no_grad():
+            return Products(DenseCost(self.kernel.cost.matrix(), validate=False))
 
     def exchange(
         self, index: Tensor, b: Tensor, support: Tensor, tol: float, max_iter: int
@@ -48,7 +53,7 @@ class Polish:
 
     def solve_singular(self, index: Tensor, b: Tensor) -> Rows | None:
         """Where ``K`` is singular on the support, add outputs one at a time instead."""
-        if self.dense is None:
+        if self.kernel.size > LARGEST_DENSE:
             return None
         found = reference.active_set(self.dense.select(index), b.flatten(1), None)
         return found._replace(u=found.u.reshape(b.shape))
@@ -58,12 +63,14 @@ class CompiledPolish:
     """The same with the numba backend, without the full matrix of a grid."""
 
     def __init__(self, cost: Cost) -> None:
+        self.cost, self.per_row = cost.detach(), bool(cost.batch_shape)
+
+    @functools.cached_property
+    def factors(self) -> Any:
+        """The tables of the exchange."""
         from geosoftmax.backends.numba import tables
 
-        self.per_row = bool(cost.batch_shape)
-        kernels = axis_kernels(cost)
-        self.factors = shared(cost, "factors", lambda: tables.factor_tables(kernels))
-        self.dense = dense_tables(cost) if cost.size <= LARGEST_DENSE else None
+        return tables.factor_tables(axis_kernels(self.cost))
 
     def exchange(
         self, index: Tensor, b: Tensor, support: Tensor, tol: float, max_iter: int
@@ -81,9 +88,9 @@ class CompiledPolish:
         """Where ``K`` is singular on the support, add outputs one at a time instead."""
         from geosoftmax.backends.numba import active_set
 
-        if self.dense is None:
+        if self.cost.size > LARGEST_DENSE:
             return None
-        dense = self.dense
+        dense = dense_tables(self.cost)
         if self.per_row:
             dense = dense._replace(kernels=dense.kernels[index.numpy()])
         return Rows(*active_set.solve_rows(dense, b, None))
