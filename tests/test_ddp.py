@@ -1,5 +1,6 @@
 """DistributedDataParallel, as users train: the loss and its cost are inside the wrapped module."""
 
+import contextlib
 import sys
 
 import pytest
@@ -8,6 +9,7 @@ from torch import distributed, multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
 from geosoftmax import LineCost, nn
+from geosoftmax.solvers import registry
 from tests.conftest import assert_close
 
 pytestmark = [
@@ -55,6 +57,22 @@ def train(model, rank=0, world=1):
     return torch.stack(losses), weights
 
 
+@contextlib.contextmanager
+def noted_plans():
+    """Note the purposes of the plans that are made."""
+    purposes, prepare = [], registry._prepare
+
+    def noted(cost, purpose, *others):
+        purposes.append(purpose)
+        return prepare(cost, purpose, *others)
+
+    registry._prepare = noted
+    try:
+        yield purposes
+    finally:
+        registry._prepare = prepare
+
+
 def train_distributed(rank, world, folder):
     """Train as one of the ranks, and save what came of it."""
     distributed.init_process_group(
@@ -64,7 +82,11 @@ def train_distributed(rank, world, folder):
         model = DistributedDataParallel(Model())
         assert model.broadcast_buffers
         assert list(model.module.loss.buffers()), "the cost is broadcast with the buffers"
-        torch.save(train(model, rank, world), f"{folder}/{rank}.pt")
+        cost = model.module.loss.cost
+        with noted_plans() as made:
+            torch.save(train(model, rank, world), f"{folder}/{rank}.pt")
+        assert model.module.loss.cost is cost
+        assert made.count("loss") == 1, "a broadcast that changes nothing rebuilds nothing"
     finally:
         distributed.destroy_process_group()
 
