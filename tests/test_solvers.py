@@ -20,6 +20,7 @@ from geosoftmax import (
 )
 from geosoftmax.solvers.solution import has_converged
 from tests import generators
+from tests.conftest import assert_close
 from tests.contracts.solver import Interruptible, RowsAreIndependent, SolverContract, same_bits
 from tests.generators import DRAWING_COST, oracle, randn, total_variation
 
@@ -321,6 +322,15 @@ def test_every_method_that_fits_gives_the_same_answer():
         first, *others = (solve(scores, cost, method=method) for method in methods)
         for other in others:
             assert total_variation(first.alpha, other.alpha) <= 1e-5
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (5, 1), (1, 1), (2, 1, 3)])
+@pytest.mark.parametrize("batch", [(), (3,), (2, 1), (1, 5)])
+def test_sides_of_one_do_not_become_batches(shape, batch):
+    solution = solve(randn(*batch, *shape), GridCost(shape))
+    assert solution.alpha.shape == solution.u.shape == (*batch, *shape)
+    assert solution.lower.shape == solution.iterations.shape == batch
+    assert_close(solution.alpha.flatten(len(batch)).sum(-1), torch.ones(batch).double())
 
 
 def test_solving_twice_gives_the_same_bits():

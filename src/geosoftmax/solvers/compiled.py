@@ -14,13 +14,17 @@ from geosoftmax.solvers.products import Products
 
 def compiled_plan(method: str, module: Any, tables: Any, cost: Cost, request: Request) -> Plan:
     """Return a plan of ``module.solve``, ``softmax``, ``loss`` and ``solve_rows``."""
-    d = cost.size
+    d, shape = cost.size, cost.shape
 
     def rows(b: Tensor, start: Tensor | None, max_iter: int) -> Rows:
         return Rows(*module.solve_rows(tables, b, start))
 
     def fused(scores: Tensor, max_iter: int) -> Fused:
-        return module.solve(tables, scores)
+        if len(shape) == 1:
+            return module.solve(tables, scores)
+        batch = scores.shape[: scores.dim() - len(shape)]
+        alpha, u, *others = module.solve(tables, scores.reshape(*batch, d))
+        return alpha.reshape(scores.shape), u.reshape(scores.shape), *others
 
     def predict(scores: Tensor) -> tuple[Tensor, float]:
         return module.softmax(tables, scores)

@@ -31,13 +31,13 @@ def solve(
     `dims` is the number of dimensions of the shape; by default the fewest that have d entries.
     """
     d = tables.kernels.shape[-1]
-    return calls.solve(*method(tables, scores.numel() // d), d, scores, dims)
+    return calls.solve(*method(tables, scores.numel() // d), d, scores, dims, _work(d))
 
 
 def softmax(tables: DenseTables, scores: Tensor) -> tuple[Tensor, float]:
     """Return ``alpha`` and the widest bracket."""
     d = tables.kernels.shape[-1]
-    return calls.softmax(*method(tables, scores.numel() // d), d, scores)
+    return calls.softmax(*method(tables, scores.numel() // d), d, scores, _work(d))
 
 
 def loss(
@@ -50,7 +50,8 @@ def loss(
 ) -> tuple[Tensor, Tensor, float, int]:
     """Return losses of classes, their slopes, the widest bracket, and how many are no class."""
     kernel, arrays = method(tables, scores.shape[0])
-    return calls.loss(kernel, arrays, scores, target, ignore_index, reduction, want_slope)
+    work = _work(tables.kernels.shape[-1])
+    return calls.loss(kernel, arrays, scores, target, ignore_index, reduction, want_slope, work)
 
 
 def solve_rows(tables: DenseTables, b: Tensor, start: Tensor | None = None) -> Rows:
@@ -60,6 +61,11 @@ def solve_rows(tables: DenseTables, b: Tensor, start: Tensor | None = None) -> R
     if start is not None:
         supports = (start.detach().reshape(rows, -1) > 0).numpy()
     return calls.solve_rows(*method(tables, rows, supports), b)
+
+
+def _work(d: int) -> float:
+    """Return the work for an entry: SIMD makes little of it where outputs are few."""
+    return (32 + d) / 128
 
 
 def method(

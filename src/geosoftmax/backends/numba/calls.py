@@ -85,16 +85,25 @@ class Results(NamedTuple):
 
 
 def solve(
-    kernel: Kernel, tables: Sequence[Any], d: int, scores: Tensor, dims: int | None
+    kernel: Kernel,
+    tables: Sequence[Any],
+    d: int,
+    scores: Tensor,
+    dims: int | None,
+    weight: float = 1.0,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return ``alpha, u, lower, upper, iterations``."""
+    """Return ``alpha, u, lower, upper, iterations``.
+
+    `weight` is the work for an entry, which decides whether threads are worth it.
+    """
     f = _readable(scores)
     batch = _batch_shape(f, d, dims)
     alpha, u = torch.empty_like(f), torch.empty_like(f)
     rows = math.prod(batch)
     lower, upper, iterations = _per_row(rows)
     spread(
-        kernel, rows, f.numel(), f.data_ptr(), KINDS[f.dtype], 0, alpha.data_ptr(), u.data_ptr(),
+        kernel, rows, int(weight * f.numel()), f.data_ptr(), KINDS[f.dtype], 0,
+        alpha.data_ptr(), u.data_ptr(),
         0, 0, 0, 0, NOTHING, NOTHING, lower, upper, iterations, *tables,
     )  # fmt: skip
     low, up, steps = map(torch.from_numpy, (lower, upper, iterations))
@@ -103,14 +112,16 @@ def solve(
     return alpha, u, low, up, steps
 
 
-def softmax(kernel: Kernel, tables: Sequence[Any], d: int, scores: Tensor) -> tuple[Tensor, float]:
+def softmax(
+    kernel: Kernel, tables: Sequence[Any], d: int, scores: Tensor, weight: float = 1.0
+) -> tuple[Tensor, float]:
     """Return ``alpha`` and the widest bracket, NaN if some row cannot be solved."""
     f = scores if scores.is_contiguous() and scores.is_cpu else _readable(scores)
     alpha = torch.empty_like(f)
     size = f.numel()
     found = spread(
-        kernel, size // d, size, f.data_ptr(), KINDS[f.dtype], 0, alpha.data_ptr(), *_ALPHA_ALONE,
-        *tables,
+        kernel, size // d, int(weight * size), f.data_ptr(), KINDS[f.dtype], 0, alpha.data_ptr(),
+        *_ALPHA_ALONE, *tables,
     )  # fmt: skip
     return alpha, worst_of(found)
 
@@ -123,6 +134,7 @@ def loss(
     ignore_index: int,
     reduction: str,
     want_slope: bool,
+    weight: float = 1.0,
 ) -> tuple[Tensor, Tensor, float, int]:
     """Return losses (or sum, or mean), slopes, the widest bracket, and how many targets are bad."""
     f, y = _readable(scores), _readable(target)
@@ -132,7 +144,7 @@ def loss(
     slope = torch.empty_like(f) if want_slope else f[:0]
     each = np.empty(rows) if reduction == "none" else SCRATCH.get(*f.shape)[0]
     found = spread(
-        kernel, rows, f.numel(), f.data_ptr(), KINDS[f.dtype], 0, 0, 0,
+        kernel, rows, int(weight * f.numel()), f.data_ptr(), KINDS[f.dtype], 0, 0, 0,
         slope.data_ptr() if want_slope else 0, y.data_ptr(), ignore_index, int(reduction == "mean"),
         NOTHING, each, NOTHING, NOTHING, NO_COUNTS, *tables,
     )  # fmt: skip

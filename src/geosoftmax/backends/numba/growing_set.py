@@ -99,7 +99,9 @@ def solve(
     rows, d = scores.shape
     peak = scores.max(axis=1, keepdims=True).astype(np.float64)
     peak[~np.isfinite(peak)] = np.nan
-    b = np.exp((scores - peak) * 0.5)
+    b = scores - peak
+    b *= 0.5
+    np.exp(b, out=b)
     u, lower, upper = np.empty((rows, d)), np.empty(rows), np.empty(rows)
     rounds = np.zeros(rows, dtype=np.int64)
     spread(_solve, rows, 100 * scores.size, b, *tables, tol, max_iter, u, lower, upper, rounds)
