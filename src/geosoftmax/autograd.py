@@ -360,15 +360,13 @@ class _FusedLoss(Function):
         ctx: Any, f: Tensor, target: Tensor, found: tuple[Any, ...], dimensions: int,
         slope_of: Callable[[Tensor, Tensor], Tensor],
     ) -> Tensor:  # fmt: skip
-        loss, ctx.slope = found[:2]
         ctx.dimensions, ctx.slope_of = dimensions, slope_of
-        ctx.save_for_backward(f, target)
-        return loss
+        ctx.save_for_backward(f, target, found[1])
+        return found[0]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        f, target = ctx.saved_tensors
-        slope = ctx.slope
+        f, target, slope = ctx.saved_tensors
         if torch.is_grad_enabled():  # it will be differentiated once more
             slope = ctx.slope_of(f, target)
         if ctx.dimensions:

@@ -46,7 +46,7 @@ class TestThreshold(BackendContract):
     costs: ClassVar = {"zero-one": ZeroOneCost, "zero-one-near": lambda d: ZeroOneCost(d) * 0.05}
 
     def solve(self, cost, b):
-        return threshold.solve_rows(tables.zero_one_tables(*cost.as_equal()), b, None)
+        return threshold.kernel(tables.zero_one_tables(*cost.as_equal()), cost.size).solve_rows(b)
 
     def reference(self, cost, b):
         return reference.threshold(Products(cost), *cost.as_equal(), b)
@@ -62,7 +62,7 @@ class TestHull(BackendContract):
     }
 
     def solve(self, cost, b):
-        return hull.solve_rows(tables_of(cost), b, None)
+        return hull.kernel(tables_of(cost)).solve_rows(b)
 
     def reference(self, cost, b):
         return reference.policy(Products(cost), b)
@@ -73,7 +73,7 @@ class TestPolicy(BackendContract):
     costs: ClassVar = {"tree": binary_tree, "tree-leaves": leaves}
 
     def solve(self, cost, b):
-        return policy.solve_rows(tables_of(cost), b, None)
+        return policy.kernel(tables_of(cost)).solve_rows(b)
 
     def reference(self, cost, b):
         return reference.policy(Products(cost), b)
@@ -91,7 +91,7 @@ class TestActiveSet(BackendContract):
     }
 
     def solve(self, cost, b):
-        return active_set.solve_rows(tables.dense_tables(cost.kernel()), b, None)
+        return active_set.kernel(tables.dense_tables(cost.kernel())).solve_rows(b)
 
 
 class TestActiveSetPerSample(BackendContract):
@@ -100,7 +100,7 @@ class TestActiveSetPerSample(BackendContract):
     costs: ClassVar = {"per-sample": lambda d: DenseCost(LineCost(d).matrix().expand(7, d, d))}
 
     def solve(self, cost, b):
-        return active_set.solve_rows(tables.dense_tables(cost.kernel()), b, None)
+        return active_set.kernel(tables.dense_tables(cost.kernel())).solve_rows(b)
 
     @pytest.mark.parametrize("batch", [7])
     def test_it_agrees_with_the_reference(self, cost, batch):
@@ -129,7 +129,7 @@ class TestFusedSolves:
     def fused(self, cost, scores):
         shape = scores.shape[: scores.dim() - len(cost.shape)]
         rows = scores.reshape(*shape, cost.size)
-        alpha, u, *others = active_set.solve(tables.dense_tables(cost.kernel()), rows)
+        alpha, u, *others = active_set.kernel(tables.dense_tables(cost.kernel())).solve(rows)
         return alpha.reshape(scores.shape), u.reshape(scores.shape), *others
 
     @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

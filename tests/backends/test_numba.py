@@ -1,5 +1,6 @@
 """The array functions of the numba backend against plain algebra; nothing here knows a cost."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -39,35 +40,35 @@ def tree(d=D):
 def line_method():
     C = line_distances()
     gaps = torch.cat([C.new_zeros(1), C.diagonal(1)]) / 2
-    return nb.hull, nb.line_tables(gaps, even=False), torch.exp(-C / 2)
+    return nb.hull.kernel, nb.line_tables(gaps, even=False), torch.exp(-C / 2)
 
 
 def even_line_method():
     gaps = torch.full((D,), 0.4, dtype=torch.float64)
     x = torch.arange(D, dtype=torch.float64)
-    return nb.hull, nb.line_tables(gaps, even=True), torch.exp(-0.4 * (x[:, None] - x).abs())
+    return nb.hull.kernel, nb.line_tables(gaps, even=True), torch.exp(-0.4 * (x[:, None] - x).abs())
 
 
 def tree_method():
     r, parents, K = tree()
-    return nb.policy, nb.tree_tables(r, 1 - r**2, parents, torch.arange(D)), K
+    return nb.policy.kernel, nb.tree_tables(r, 1 - r**2, parents, torch.arange(D)), K
 
 
 def zero_one_method():
     K = torch.full((D, D), 0.6, dtype=torch.float64).fill_diagonal_(1.0)
-    return nb.threshold, nb.zero_one_tables(0.6, 0.4), K
+    return functools.partial(nb.threshold.kernel, d=D), nb.zero_one_tables(0.6, 0.4), K
 
 
 def dense_method():
     K = torch.exp(-(line_distances() ** 2) / 4)
-    return nb.active_set, nb.dense_tables(K), K
+    return nb.active_set.kernel, nb.dense_tables(K), K
 
 
 def perturbed_method():
     """A kernel whose diagonal is not exactly one."""
     noise = randn(D, D, seed=4) * 1e-2
     K = torch.exp(-(line_distances() ** 2) / 4 + (noise + noise.T) / 2)
-    return nb.active_set, nb.dense_tables(K), K
+    return nb.active_set.kernel, nb.dense_tables(K), K
 
 
 METHODS = {
@@ -78,7 +79,9 @@ METHODS = {
     "active_set": dense_method(),
     "perturbed": perturbed_method(),
 }
-methods = pytest.mark.parametrize(("method", "tables", "K"), METHODS.values(), ids=METHODS)
+methods = pytest.mark.parametrize(
+    ("kernel", "K"), [(make(tables), K) for make, tables, K in METHODS.values()], ids=METHODS
+)
 both_dtypes = pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 
 
@@ -113,9 +116,9 @@ def oracle(K, f):
 @methods
 @both_dtypes
 @pytest.mark.parametrize("rows", [1, 5, 100])
-def test_solve_agrees_with_least_squares(method, tables, K, rows, dtype):
+def test_solve_agrees_with_least_squares(kernel, K, rows, dtype):
     f = scores(rows, dtype=dtype)
-    alpha, u, lower, upper, iterations = method.solve(tables, f)
+    alpha, u, lower, upper, iterations = kernel.solve(f)
     expected, weights, value = oracle(K, f)
     tight = 1e-8 if dtype == torch.float64 else 1e-6
     assert alpha.dtype == u.dtype == dtype
@@ -133,89 +136,89 @@ def test_solve_agrees_with_least_squares(method, tables, K, rows, dtype):
 
 @methods
 @both_dtypes
-def test_softmax_is_that_of_the_solve(method, tables, K, dtype):
+def test_softmax_is_that_of_the_solve(kernel, K, dtype):
     for rows in (1, 100):
         f = scores(rows, dtype=dtype)
-        alpha, gap = method.softmax(tables, f)
-        solved, _, lower, upper, _ = method.solve(tables, f)
+        alpha, gap = kernel.softmax(f)
+        solved, _, lower, upper, _ = kernel.solve(f)
         assert torch.equal(alpha, solved)
         assert gap == float((upper - lower).max())
 
 
 @methods
-def test_rows_have_the_same_bits_alone_and_in_any_batch(method, tables, K, one_or_two_threads):
+def test_rows_have_the_same_bits_alone_and_in_any_batch(kernel, K, one_or_two_threads):
     f = scores(3000)
-    together = method.solve(tables, f)
-    parts = method.solve(tables, f[:40])
+    together = kernel.solve(f)
+    parts = kernel.solve(f[:40])
     for found, part in zip(together, parts, strict=True):
         assert torch.equal(found[:40], part)
     for row in (0, 1, 77, 2999):
-        for found, alone in zip(together, method.solve(tables, f[row]), strict=True):
+        for found, alone in zip(together, kernel.solve(f[row]), strict=True):
             assert torch.equal(found[row], alone)
 
 
 @methods
-def test_bits_do_not_depend_on_threads(method, tables, K, threads):
+def test_bits_do_not_depend_on_threads(kernel, K, threads):
     f, target = scores(3000, masked=False), torch.arange(3000) % D
     found = []
     for count in (1, 2, 3):
         threads(count)
-        found.append((*method.solve(tables, f), *method.loss(tables, f, target, -100, "mean")[:2]))
+        found.append((*kernel.solve(f), *kernel.loss(f, target, -100, "mean")[:2]))
     for other in found[1:]:
         assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
 
 
 @methods
 @pytest.mark.parametrize("rows", [5, 200])
-def test_rows_without_a_solution_are_nan(method, tables, K, rows):
+def test_rows_without_a_solution_are_nan(kernel, K, rows):
     f = scores(rows, masked=False)
     f[1, 2], f[2], f[4, 0] = torch.nan, -torch.inf, torch.inf
     bad = torch.isin(torch.arange(rows), torch.tensor([1, 2, 4]))
-    alpha, u, lower, upper, _ = method.solve(tables, f)
+    alpha, u, lower, upper, _ = kernel.solve(f)
     for bound in (lower, upper, alpha[:, 0], u[:, -1]):
         assert torch.equal(bound.isnan(), bad)
-    good, gap = method.softmax(tables, f)
+    good, gap = kernel.softmax(f)
     assert np.isnan(gap)
     assert torch.equal(good[~bad], alpha[~bad])
-    assert np.isnan(method.softmax(tables, f[1])[1])
+    assert np.isnan(kernel.softmax(f[1])[1])
 
 
 @methods
 @both_dtypes
-def test_empty_batches(method, tables, K, dtype):
+def test_empty_batches(kernel, K, dtype):
     f = torch.empty(0, 3, D, dtype=dtype)
-    alpha, u, lower, upper, iterations = method.solve(tables, f)
+    alpha, u, lower, upper, iterations = kernel.solve(f)
     assert alpha.shape == u.shape == f.shape
     assert lower.shape == upper.shape == iterations.shape == (0, 3)
-    assert method.softmax(tables, f)[0].shape == f.shape
-    loss, slope, _, bad = method.loss(tables, f[:, 0], torch.empty(0, dtype=torch.int64), -1, "sum")
+    assert kernel.softmax(f)[0].shape == f.shape
+    loss, slope, _, bad = kernel.loss(f[:, 0], torch.empty(0, dtype=torch.int64), -1, "sum")
     assert (float(loss), slope.shape, bad) == (0.0, (0, D), 0)
 
 
 @methods
-def test_batches_of_any_shape_and_layout(method, tables, K):
+def test_batches_of_any_shape_and_layout(kernel, K):
     f = scores(12, masked=False).reshape(3, 4, D)
-    expected = method.solve(tables, f)
+    expected = kernel.solve(f)
     assert expected[2].shape == (3, 4)
     strided = torch.empty(D, 4, 3, dtype=torch.float64).permute(2, 1, 0).copy_(f)
     assert not strided.is_contiguous()
     before = strided.clone()
-    for found, plain in zip(method.solve(tables, strided), expected, strict=True):
+    for found, plain in zip(kernel.solve(strided), expected, strict=True):
         assert torch.equal(found, plain)
-    assert torch.equal(method.softmax(tables, strided)[0], expected[0])
+    assert torch.equal(kernel.softmax(strided)[0], expected[0])
     assert torch.equal(strided, before)
-    one = method.solve(tables, f[1, 2])
+    one = kernel.solve(f[1, 2])
     assert one[2].shape == ()
     assert torch.equal(one[0], expected[0][1, 2])
 
 
 @methods
-def test_rows_are_solved_from_b_too(method, tables, K):
+def test_rows_are_solved_from_b_too(kernel, K):
     f = scores(30)
     b = torch.exp((f - f.amax(1, keepdim=True)) / 2)
     expected, weights, _ = oracle(K, f)
     for start in (None, weights):
-        rows = method.solve_rows(tables, b, start)
+        rows = kernel.solve_rows(b, start)
         assert_close(rows.u, weights, atol=1e-8, rtol=1e-8)
         assert (rows.upper - rows.lower <= 1e-12).all()
     assert_close(rows.u * b / (rows.u * b).sum(1, keepdim=True), expected, atol=1e-8, rtol=0)
@@ -225,43 +228,35 @@ def test_one_kernel_per_row():
     C = line_distances() ** 2
     K = torch.exp(-C * torch.linspace(0.2, 1.0, 30, dtype=torch.float64)[:, None, None] / 4)
     f = scores(30)
-    alpha, _, lower, _, _ = nb.active_set.solve(nb.dense_tables(K), f)
+    alpha, _, lower, _, _ = nb.active_set.kernel(nb.dense_tables(K)).solve(f)
     for row in range(30):
         expected, _, value = oracle(K[row], f[row : row + 1])
         assert_close(alpha[row], expected[0], atol=1e-8, rtol=0)
         assert abs(float(lower[row] - value)) < 1e-12
 
 
-def test_shapes_of_grids_are_found_or_told():
-    K = torch.exp(-(line_distances(12) ** 2) / 4)
-    tables = nb.dense_tables(K)
-    f = scores(30, 12).reshape(30, 3, 4)
-    assert nb.active_set.solve(tables, f)[2].shape == (30,)
-    assert nb.active_set.solve(tables, f.reshape(30, 1, 12))[2].shape == (30, 1)
-    assert nb.active_set.solve(tables, f.reshape(30, 1, 12), dims=2)[2].shape == (30,)
-
-
 def test_large_and_singular_supports_are_solved_one_by_one():
     d = 60  # independent outputs: all are in the support
     far = nb.dense_tables(torch.exp(-line_distances(d) * 20))
     f = 0.1 * randn(50, d)
-    alpha, _, lower, upper, _ = nb.active_set.solve(far, f)
+    alpha, _, lower, upper, _ = nb.active_set.kernel(far).solve(f)
     assert_close(alpha, torch.softmax(f, 1), atol=1e-2, rtol=0)
     assert (upper - lower <= 1e-12).all()
     x = torch.tensor([0.0, 1e-8, 1.0], dtype=torch.float64)
     singular = nb.dense_tables(torch.exp(-((x[:, None] - x) ** 2) / 2))
     f = torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 2.0]], dtype=torch.float64).repeat(20, 1)
-    few, many = nb.active_set.solve(singular, f[:2]), nb.active_set.solve(singular, f)
+    few, many = nb.active_set.kernel(singular).solve(f[:2]), nb.active_set.kernel(singular).solve(f)
     assert (many[3] - many[2] <= 1e-7).all()
     assert all(torch.equal(a, b[:2]) for a, b in zip(few, many, strict=True))
 
 
 def test_tensors_that_kernels_cannot_read_are_refused():
-    method, tables, _ = METHODS["hull"]
+    make, tables, _ = METHODS["hull"]
+    kernel = make(tables)
     with pytest.raises(TypeError, match="CPU"):
-        method.softmax(tables, torch.empty(2, D, device="meta"))
+        kernel.softmax(torch.empty(2, D, device="meta"))
     with pytest.raises(KeyError):
-        method.softmax(tables, torch.zeros(2, D, dtype=torch.float16))
+        kernel.softmax(torch.zeros(2, D, dtype=torch.float16))
 
 
 # ------------------------------------------------------------------ losses
@@ -275,13 +270,13 @@ class TestLoss:
     @methods
     @both_dtypes
     @pytest.mark.parametrize("rows", [1, 100])
-    def test_values_and_slopes(self, method, tables, K, rows, dtype):
+    def test_values_and_slopes(self, kernel, K, rows, dtype):
         f, target = scores(rows, dtype=dtype, masked=False), torch.arange(rows) % D
         alpha, _, value = oracle(K, f)
         each = (value - f.double()[range(rows), target]).clamp_min(0)
         onehot = torch.nn.functional.one_hot(target, D)
         tight = 1e-8 if dtype == torch.float64 else 1e-5
-        loss, slope, gap, bad = method.loss(tables, f, target, -100, "none")
+        loss, slope, gap, bad = kernel.loss(f, target, -100, "none")
         assert loss.dtype == slope.dtype == dtype
         assert gap <= 1e-12
         assert bad == 0
@@ -289,32 +284,31 @@ class TestLoss:
         assert_close(loss.double(), each, atol=tight, rtol=tight)
         assert_close(slope.double(), alpha - onehot, atol=tight, rtol=0)
         for reduction, share in (("sum", 1), ("mean", 1 / rows)):
-            loss, slope, _, _ = method.loss(tables, f, target, -100, reduction)
+            loss, slope, _, _ = kernel.loss(f, target, -100, reduction)
             assert loss.shape == ()
             assert_close(loss.double(), each.sum() * share, atol=tight, rtol=tight)
             assert_close(slope.double(), (alpha - onehot) * share, atol=tight, rtol=0)
 
     @methods
-    def test_slopes_against_differences(self, method, tables, K):
+    def test_slopes_against_differences(self, kernel, K):
         f, target = scores(40, masked=False), torch.arange(40) % D
         direction, eps = randn(40, D, seed=3), 1e-6
-        _, slope, _, _ = method.loss(tables, f, target, -100, "mean")
+        _, slope, _, _ = kernel.loss(f, target, -100, "mean")
         ahead, back = (
-            method.loss(tables, f + sign * eps * direction, target, -100, "mean")[0]
-            for sign in (1, -1)
+            kernel.loss(f + sign * eps * direction, target, -100, "mean")[0] for sign in (1, -1)
         )
         expected = (float(ahead) - float(back)) / (2 * eps)
         assert float((slope * direction).sum()) == pytest.approx(expected, rel=1e-6)
 
     @methods
     @pytest.mark.parametrize("rows", [9, 100])
-    def test_ignored_rows_do_not_count(self, method, tables, K, rows, one_or_two_threads):
+    def test_ignored_rows_do_not_count(self, kernel, K, rows, one_or_two_threads):
         f, target = scores(rows, masked=False), torch.arange(rows) % D
         target[::3] = -7
         counted = target != -7
         for reduction in self.reductions:
-            loss, slope, _, bad = method.loss(tables, f, target, -7, reduction)
-            part, part_slope, _, _ = method.loss(tables, f[counted], target[counted], -7, reduction)
+            loss, slope, _, bad = kernel.loss(f, target, -7, reduction)
+            part, part_slope, _, _ = kernel.loss(f[counted], target[counted], -7, reduction)
             assert bad == 0
             assert not slope[~counted].any()
             assert_close(slope[counted], part_slope, atol=1e-15, rtol=1e-12)
@@ -324,40 +318,36 @@ class TestLoss:
                 assert not loss[~counted].any()
 
     def test_the_mean_of_nothing_is_that_of_torch(self):
-        method, tables, _ = METHODS["active_set"]
+        make, tables, _ = METHODS["active_set"]
+        kernel = make(tables)
         f, target = scores(3, masked=False), torch.full((3,), -100)
-        loss, slope, _, bad = method.loss(tables, f, target, -100, "mean")
+        loss, slope, _, bad = kernel.loss(f, target, -100, "mean")
         assert loss.isnan()
         assert torch.nn.functional.cross_entropy(f, target).isnan()
         assert not slope.any()
         assert bad == 0
 
     @methods
-    def test_targets_out_of_range_are_counted(self, method, tables, K):
+    def test_targets_out_of_range_are_counted(self, kernel, K):
         f = scores(40, masked=False)
         target = torch.zeros(40, dtype=torch.int64)
         target[3], target[5], target[9], target[11] = D, -1, -100, 10**12
-        assert method.loss(tables, f, target, -100, "mean")[3] == 3
-
-    @methods
-    def test_the_slope_can_be_left_out(self, method, tables, K):
-        f, target = scores(40, masked=False), torch.arange(40) % D
-        loss, slope, _, _ = method.loss(tables, f, target, -100, "mean", want_slope=False)
-        assert torch.equal(loss, method.loss(tables, f, target, -100, "mean")[0])
-        assert slope.numel() == 0
+        assert kernel.loss(f, target, -100, "mean")[3] == 3
 
     def test_a_masked_target_is_infinitely_wrong(self):
-        method, tables, _ = METHODS["active_set"]
+        make, tables, _ = METHODS["active_set"]
+        kernel = make(tables)
         f = scores(2, masked=False)
         f[1, 0] = -torch.inf
-        loss, slope, _, _ = method.loss(tables, f, torch.tensor([0, 0]), -100, "none")
+        loss, slope, _, _ = kernel.loss(f, torch.tensor([0, 0]), -100, "none")
         assert loss.isinf().tolist() == [False, True]
         assert slope.isfinite().all()
 
     def test_targets_of_another_dtype_are_refused(self):
-        method, tables, _ = METHODS["active_set"]
+        make, tables, _ = METHODS["active_set"]
+        kernel = make(tables)
         with pytest.raises(TypeError, match="int64"):
-            method.loss(tables, scores(2), torch.zeros(2, dtype=torch.int32), -100, "mean")
+            kernel.loss(scores(2), torch.zeros(2, dtype=torch.int32), -100, "mean")
 
 
 # ------------------------------------------------------------------ other kernels
@@ -444,8 +434,9 @@ import sys, torch
 from geosoftmax.backends import numba as nb
 from geosoftmax.backends.numba import runtime
 tables = nb.zero_one_tables(0.6, 0.4)
-nb.threshold.softmax(tables, torch.zeros(1, 3))
-nb.threshold.softmax(tables, torch.zeros(1, 3))
+kernel = nb.threshold.kernel(tables, 3)
+kernel.softmax(torch.zeros(1, 3))
+kernel.softmax(torch.zeros(1, 3))
 """
 
 

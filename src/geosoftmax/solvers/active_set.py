@@ -41,7 +41,8 @@ class ActiveSetNumba(Solver):
         """Return a plan of one compiled call."""
         from geosoftmax.backends.numba import active_set
 
-        return compiled_plan(self.method, active_set, dense_tables(cost), cost, request)
+        kernel = active_set.kernel(dense_tables(cost))
+        return compiled_plan(self.method, kernel, cost, request)
 
 
 class ActiveSetReference(Solver):

@@ -33,7 +33,7 @@ class HullNumba(Solver):
         """Return a plan of one compiled call."""
         from geosoftmax.backends.numba import hull
 
-        return compiled_plan(self.method, hull, line_tables(cost), cost, request)
+        return compiled_plan(self.method, hull.kernel(line_tables(cost)), cost, request)
 
 
 class HullTriton(Solver):

@@ -31,7 +31,7 @@ class PolicyNumba(Solver):
         """Return a plan of one compiled call."""
         from geosoftmax.backends.numba import policy
 
-        return compiled_plan(self.method, policy, tree_tables(cost), cost, request)
+        return compiled_plan(self.method, policy.kernel(tree_tables(cost)), cost, request)
 
 
 class PolicyTriton(Solver):

@@ -93,7 +93,7 @@ class CompiledPolish:
         dense = dense_tables(self.cost)
         if self.per_row:
             dense = dense._replace(kernels=dense.kernels[index.numpy()])
-        return Rows(*active_set.solve_rows(dense, b, None))
+        return Rows(*active_set.kernel(dense).solve_rows(b))
 
 
 def no_compiled_polish(cost: Cost, request: Request) -> str | None:

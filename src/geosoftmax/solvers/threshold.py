@@ -30,9 +30,8 @@ class ThresholdNumba(Solver):
         """Return a plan of one compiled call."""
         from geosoftmax.backends.numba import tables, threshold
 
-        equal = cost.as_equal()
-        made = tables.zero_one_tables(*equal)
-        return compiled_plan(self.method, threshold, made, cost, request)
+        kernel = threshold.kernel(tables.zero_one_tables(*cost.as_equal()), cost.size)
+        return compiled_plan(self.method, kernel, cost, request)
 
 
 class ThresholdReference(Solver):

@@ -11,7 +11,8 @@ module           method                                     tables
 `active_set`     small and dense: principal pivoting        `DenseTables`
 ===============  =========================================  ===============
 
-Each has ``solve``, ``softmax``, ``loss`` and ``solve_rows``. `exchange` solves on large supports,
+Their ``kernel(tables)`` is a `Kernel` with ``solve``, ``softmax``, ``loss`` and ``solve_rows``.
+`exchange` solves on large supports,
 `sinkhorn` the Sinkhorn problem, and `matvec` multiplies by ``K``.
 
 Kernels release the interpreter lock and are spread over a thread pool of our own, so that calling
@@ -22,7 +23,7 @@ never share state: results do not depend on the batch or on the number of thread
 from __future__ import annotations
 
 from geosoftmax.backends.numba import active_set, hull, policy, threshold
-from geosoftmax.backends.numba.calls import Rows
+from geosoftmax.backends.numba.calls import Kernel, Rows
 from geosoftmax.backends.numba.exchange import exchange
 from geosoftmax.backends.numba.products import matvec
 from geosoftmax.backends.numba.sinkhorn import sinkhorn
@@ -42,6 +43,7 @@ from geosoftmax.backends.numba.tables import (
 __all__ = [
     "DenseTables",
     "FactorTables",
+    "Kernel",
     "LineTables",
     "Rows",
     "TreeTables",

@@ -12,9 +12,10 @@ import functools
 import numpy as np
 
 from geosoftmax.backends.numba import active_set
+from geosoftmax.backends.numba.calls import run
 from geosoftmax.backends.numba.memory import DOUBLE
 from geosoftmax.backends.numba.pivoting import factor, substitute
-from geosoftmax.backends.numba.runtime import jit, spread
+from geosoftmax.backends.numba.runtime import jit
 from geosoftmax.backends.numba.tables import DenseTables
 
 #: Rows whose curvature is looked at, at most; and the work, in d³, from which on they are fewer.
@@ -34,18 +35,18 @@ class Workspace:
         self.loss, self.lower, self.upper = (np.empty(rows) for _ in range(3))
         self.iterations = np.empty(rows, dtype=np.int64)
         self.inside: np.ndarray | None = None
-        self._tables = DenseTables(kernels)
-        self._alpha, self._target = self.alpha.ctypes.data, self.target.ctypes.data
+        self._kernel, self._alpha = active_set.kernel(DenseTables(kernels)), self.alpha.ctypes.data
+        kept = self.lower, self.upper, self.iterations, self.loss, self.target
+        self._results = *(x.ctypes.data for x in kept), NO_CLASS, 0, self.weight.ctypes.data
 
     def evaluate(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
         """Return ``Σ w_i ℓ(y_i, f_i)`` and its gradient in the scores."""
         scores = self.scores = np.ascontiguousarray(scores, dtype=np.float64)
         slope = np.empty(scores.shape)
-        kernel, tables = active_set.method(self._tables, len(scores), self.inside)
-        spread(
-            kernel, len(scores), scores.size * (32 + scores.shape[1]) // 128, scores.ctypes.data,
-            DOUBLE, 0, self._alpha, 0, slope.ctypes.data, self._target, NO_CLASS, 0, self.weight,
-            self.loss, self.lower, self.upper, self.iterations, *tables,
+        kernel, rows = self._kernel, len(scores)
+        run(
+            kernel.method(rows, self.inside), rows, kernel.work * scores.size,
+            scores.ctypes.data, DOUBLE, 0, rows, self._alpha, 0, slope.ctypes.data, *self._results,
         )  # fmt: skip
         if self.inside is None:  # later calls update it
             self.inside = self.alpha > 0

@@ -24,6 +24,7 @@ from geosoftmax.backends.numba.runtime import inner, jit, spread
 from geosoftmax.backends.numba.updates import (
     PASS,
     append,
+    clear,
     clear_tail,
     dot,
     eliminate,
@@ -120,27 +121,28 @@ def _solve(
 ):  # fmt: skip
     d = obstacles.shape[1]
     largest = min(d, LARGEST)
-    R = np.zeros((0, 0))
-    vectors = np.zeros((5, largest + PASS))
-    inverse, y, x, r, old = vectors[0], vectors[1], vectors[2], vectors[3], vectors[4]
-    index = np.empty(largest, dtype=np.int64)
-    chosen = np.empty(d, dtype=np.int64)
-    inside = np.zeros(d, dtype=np.bool_)
-    fields = np.empty((3, d))
-    v, middle, h = fields[0], fields[1], fields[2]
-    unit = np.empty(0)
+    # Few kinds of arrays: each takes a tenth of a second to compile.
+    R = np.empty((0, 0))
+    lists = np.empty((3, d), dtype=np.int64)
+    index, chosen, inside = lists[0], lists[1], lists[2]
+    fields = np.empty((8, d + PASS))
+    for field in fields:
+        clear(field)
+    inverse, y, x, r, old = fields[0], fields[1], fields[2], fields[3], fields[4]
+    v, middle, h = fields[5], fields[6], fields[7]
+    unit = fields[0, :0]
     for row in range(first, last):
         b = obstacles[row]
         u = found[row]
         lower[row] = np.nan if b[0] != b[0] else -np.inf
         upper[row] = np.nan if b[0] != b[0] else np.inf
         for i in range(d):
-            inside[i] = False
+            inside[i] = 0
             u[i] = 0.0
             v[i] = b[i]
         size = np.int64(0)
         best = 0.0
-        singly = False
+        singly = best > 0.0  # no literal, for which functions would be compiled once more
         while rounds[row] < max_iter:
             rounds[row] += 1
             before = size
@@ -195,7 +197,7 @@ def _add(i, b, K0, K1, K2, places, R, inverse, y, r, index, inside, size):
     pivot = math.sqrt(distance)
     append(R, inverse, y, size, r, pivot, left / pivot)
     index[size] = i
-    inside[i] = True
+    inside[i] = 1
     return size + 1
 
 
@@ -259,7 +261,7 @@ def _drop(R, inverse, y, x, r, old, index, inside, size, u, singly):
             blocks = x[p] <= 0.0 and (not singly or old[p] <= far * (old[p] - x[p]))
             old[p] += far * (x[p] - old[p])
             if blocks:
-                inside[index[p]] = False
+                inside[index[p]] = 0
                 remove(R, inverse, y, size, p, r)
                 size -= 1
                 for q in range(p, size):

@@ -3,53 +3,23 @@
 from __future__ import annotations
 
 import numpy as np
-from torch import Tensor
 
-from geosoftmax.backends.numba import calls
-from geosoftmax.backends.numba.calls import Rows
+from geosoftmax.backends.numba.calls import Kernel, begin, finish, obstacle, to_distribution
 from geosoftmax.backends.numba.certificate import bracket_from
 from geosoftmax.backends.numba.products import from_the_left
 from geosoftmax.backends.numba.runtime import inner, jit
 from geosoftmax.backends.numba.tables import LineTables
 
 
-def solve(tables: LineTables, scores: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return ``alpha, u, lower, upper, iterations`` for scores of shape (*batch, d)."""
-    return calls.solve(_kernel, tables, len(tables.E), scores, 1)
-
-
-def softmax(tables: LineTables, scores: Tensor) -> tuple[Tensor, float]:
-    """Return ``alpha`` and the widest bracket."""
-    return calls.softmax(_kernel, tables, len(tables.E), scores)
-
-
-def loss(
-    tables: LineTables,
-    scores: Tensor,
-    target: Tensor,
-    ignore_index: int,
-    reduction: str,
-    want_slope: bool = True,
-) -> tuple[Tensor, Tensor, float, int]:
-    """Return losses of classes, their slopes, the widest bracket, and how many are no class."""
-    return calls.loss(_kernel, tables, scores, target, ignore_index, reduction, want_slope)
-
-
-def solve_rows(tables: LineTables, b: Tensor, start: Tensor | None = None) -> Rows:
-    """Solve rows from ``b``. The method needs no start."""
-    return calls.solve_rows(_kernel, tables, b)
+def kernel(tables: LineTables) -> Kernel:
+    """Return the method with these tables."""
+    return Kernel(_rows, tables, len(tables.E))
 
 
 @jit
-def _kernel(
-    scores, kind, given, alpha, u, slope, target, ignore, mean, weight, loss, lower, upper,
-    iterations, E, D, first, last,
-):  # fmt: skip
+def _rows(call, E, D, first, last):
     d = E.shape[0]
-    results, counted, bad = calls.begin(
-        scores, kind, alpha, u, slope, target, ignore, mean, weight, loss, lower, upper,
-        iterations, loss.shape[0], d,
-    )  # fmt: skip
+    counted, bad = begin(call, d)
     b = np.empty(d)
     x = np.empty(d)
     index = np.empty(d + 1, dtype=np.int32)
@@ -59,12 +29,12 @@ def _kernel(
     unit = np.empty(0)
     worst = 0.0
     for row in range(first, last):
-        peak = calls.obstacle(scores, kind, given, row, b)
+        peak = obstacle(call, row, b)
         _scan(b, E, D, index, decay, rest, x)
         bu, uh = _products(b, x, E, h)
         energy, low, high = bracket_from(b, x, h, bu, uh, unit, 1.0)
-        calls.to_distribution(b, x, energy)
-        worst = calls.finish(results, row, b, x, low, high, peak, np.int64(1), worst)
+        to_distribution(b, x, energy)
+        worst = finish(call, row, b, x, low, high, peak, np.int64(1), worst)
     return worst, counted, bad
 
 

@@ -3,54 +3,24 @@
 from __future__ import annotations
 
 import numpy as np
-from torch import Tensor
 
-from geosoftmax.backends.numba import calls
-from geosoftmax.backends.numba.calls import Rows
+from geosoftmax.backends.numba.calls import Kernel, begin, finish, obstacle, to_distribution
 from geosoftmax.backends.numba.certificate import bracket
 from geosoftmax.backends.numba.products import tree_product
 from geosoftmax.backends.numba.runtime import inner, jit
 from geosoftmax.backends.numba.tables import TreeTables
 
 
-def solve(tables: TreeTables, scores: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return ``alpha, u, lower, upper, iterations`` for scores of shape (*batch, d)."""
-    return calls.solve(_kernel, tables, len(tables.outputs), scores, 1)
-
-
-def softmax(tables: TreeTables, scores: Tensor) -> tuple[Tensor, float]:
-    """Return ``alpha`` and the widest bracket."""
-    return calls.softmax(_kernel, tables, len(tables.outputs), scores)
-
-
-def loss(
-    tables: TreeTables,
-    scores: Tensor,
-    target: Tensor,
-    ignore_index: int,
-    reduction: str,
-    want_slope: bool = True,
-) -> tuple[Tensor, Tensor, float, int]:
-    """Return losses of classes, their slopes, the widest bracket, and how many are no class."""
-    return calls.loss(_kernel, tables, scores, target, ignore_index, reduction, want_slope)
-
-
-def solve_rows(tables: TreeTables, b: Tensor, start: Tensor | None = None) -> Rows:
-    """Solve rows from ``b``. The method needs no start."""
-    return calls.solve_rows(_kernel, tables, b)
+def kernel(tables: TreeTables) -> Kernel:
+    """Return the method with these tables."""
+    return Kernel(_rows, tables, len(tables.outputs))
 
 
 @jit
-def _kernel(
-    scores, kind, given, alpha, u, slope, target, ignore, mean, weight, loss, lower, upper,
-    iterations, r, D, parents, outputs, first, last,
-):  # fmt: skip
+def _rows(call, r, D, parents, outputs, first, last):
     d = outputs.shape[0]
     n = parents.shape[0]
-    results, counted, bad = calls.begin(
-        scores, kind, alpha, u, slope, target, ignore, mean, weight, loss, lower, upper,
-        iterations, loss.shape[0], d,
-    )  # fmt: skip
+    counted, bad = begin(call, d)
     b = np.empty(d)
     x = np.empty(d)
     product = np.empty(d)
@@ -62,7 +32,7 @@ def _kernel(
     unit = np.empty(0)
     worst = 0.0
     for row in range(first, last):
-        peak = calls.obstacle(scores, kind, given, row, b)
+        peak = obstacle(call, row, b)
         for i in range(n):
             fixed[i] = False
         for j in range(d):
@@ -74,8 +44,8 @@ def _kernel(
             x[j] = mass[outputs[j]] if fixed[outputs[j]] else 0.0
         tree_product(x, r, D, parents, outputs, lam, eta, product)
         energy, low, high = bracket(b, x, product, unit, 1.0)
-        calls.to_distribution(b, x, energy)
-        worst = calls.finish(results, row, b, x, low, high, peak, steps, worst)
+        to_distribution(b, x, energy)
+        worst = finish(call, row, b, x, low, high, peak, steps, worst)
     return worst, counted, bad
 
 

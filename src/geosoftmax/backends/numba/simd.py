@@ -19,7 +19,7 @@ from geosoftmax.backends.numba.certificate import (
     lane_brackets,
 )
 from geosoftmax.backends.numba.elementary import exponential
-from geosoftmax.backends.numba.memory import read, write_lane
+from geosoftmax.backends.numba.memory import load_long, read, write_lane
 from geosoftmax.backends.numba.pivoting import COVERS, ROUNDS, SINGULAR
 from geosoftmax.backends.numba.runtime import inner, jit
 
@@ -34,10 +34,7 @@ LOOSE = 1e-9
 
 
 @jit
-def solve_together(
-    scores, kind, given, alpha, u, slope, target, ignore, mean, weight, loss, lower, upper,
-    iterations, kernels, inside, warm, todo, steps, first, last,
-):  # fmt: skip
+def solve_together(call, kernels, inside, warm, todo, steps, first, last):
     """Solve what the first rounds solve; list the rest from `todo[first]` on, and return how many.
 
     For those `inside` holds supports, and `steps` the rounds that were made: negative if no more
@@ -45,27 +42,26 @@ def solve_together(
     """
     K = kernels[0]
     d = K.shape[0]
-    results, counted, bad = calls.begin(
-        scores, kind, alpha, u, slope, target, ignore, mean, weight, loss, lower, upper,
-        iterations, steps.shape[0], d,
-    )  # fmt: skip
+    counted, bad = calls.begin(call, d)
     b = np.empty((last - first, d))
     peak = np.empty(last - first)
-    prepare(scores, kind, given, K, warm, b, peak, inside, first)
+    prepare(call, K, warm, b, peak, inside, first)
     for row in range(first, last):
         todo[row] = row
         steps[row] = 0
-    left, worst = _rounds(results, K, b, peak, inside, steps, todo[first:last], first)
+    left, worst = _rounds(call, K, b, peak, inside, steps, todo[first:last], first)
     return worst, counted, bad, left
 
 
 @inner
-def prepare(scores, kind, given, K, warm, b, peak, inside, first):
+def prepare(call, K, warm, b, peak, inside, first):
     """``b = exp((f - peak) / 2)`` and, unless it is known, the guess of a support, for each row.
 
     The peak is NaN where a row cannot be solved.
     """
     d = K.shape[0]
+    scores, kind = load_long(call, calls.SCORES), load_long(call, calls.KIND)
+    given = load_long(call, calls.GIVEN) != 0
     x = np.empty((d, LANES))
     marks = np.empty((d, LANES))
     top = np.empty(LANES)
@@ -138,9 +134,11 @@ def uncovered(K, b, lanes, inside):
 
 
 @inner
-def _rounds(results, K, b, peak, inside, steps, todo, first):
+def _rounds(call, K, b, peak, inside, steps, todo, first):
     """Rounds of block pivoting. Rows that they do not solve stay listed in `todo`."""
     d = K.shape[0]
+    kind, target = load_long(call, calls.KIND), load_long(call, calls.TARGET)
+    alphas, weights = load_long(call, calls.ALPHA), load_long(call, calls.U)
     left = todo.shape[0]
     worst = 0.0
     B = np.empty((d, LANES))
@@ -214,16 +212,16 @@ def _rounds(results, K, b, peak, inside, steps, todo, first):
                             for i in range(d):
                                 U[i, r] = top
                                 P[i, r] = top
-                        if results.u != 0:
-                            write_lane(results.u, results.kind, row * d, U, r)
-                        if results.alpha != 0:
-                            write_lane(results.alpha, results.kind, row * d, P, r)
-                        if results.target != 0:
+                        if weights != 0:
+                            write_lane(weights, kind, row * d, U, r)
+                        if alphas != 0:
+                            write_lane(alphas, kind, row * d, P, r)
+                        if target != 0:
                             for i in range(d):
                                 one[i] = P[i, r]
-                            calls.finish_loss(results, row, one, sums[LOWER, r], top)
+                            calls.finish_loss(call, row, one, sums[LOWER, r], top)
                         worst = calls.finish_bounds(
-                            results, row, sums[LOWER, r], sums[UPPER, r], top, step, worst
+                            call, row, sums[LOWER, r], sums[UPPER, r], top, step, worst
                         )
                         continue
                     else:

@@ -35,11 +35,16 @@ def dot(x, y, size):
 
 
 @inner
+def clear(x):
+    """Set all entries to 0."""
+    for j in range(x.shape[0]):
+        x[j] = 0.0
+
+
+@inner
 def clear_tail(x, size):
     """Set the entries behind the support to 0."""
-    tail = x[size:]
-    for j in range(PASS):
-        tail[j] = 0.0
+    clear(x[size : size + PASS])
 
 
 @inner
@@ -48,9 +53,10 @@ def grown(R, size, capacity):
     width = capacity + PASS
     if width % 64 == 0:
         width += 8  # rows that start at equal places of the cache would evict each other
-    larger = np.zeros((capacity, width))
-    for i in range(size):
-        for j in range(size):
+    larger = np.empty((capacity, width))
+    for i in range(capacity):
+        clear(larger[i])
+        for j in range(size if i < size else 0):
             larger[i, j] = R[i, j]
     return larger
 
