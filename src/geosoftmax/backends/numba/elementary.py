@@ -6,6 +6,7 @@ They are right to the last bit or so, for the numbers that occur here.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from llvmlite import ir
 from numba import types
@@ -18,9 +19,7 @@ _LN2_HIGH = 6.93147180369123816490e-01  # ln 2 in two parts, the first with trai
 _LN2_LOW = 1.90821492927058770002e-10
 _ROUNDER = 6755399441055744.0  # 1.5 · 2⁵²: adding it leaves the nearest integer in the low bits
 _UNDERFLOW = -708.0
-_TAYLOR = tuple(1 / math.factorial(k) for k in range(14))
 _BITS_OF_ROOT_HALF = 0x3FE6A09E667F3BCD
-_ODD = tuple(2 / (2 * k + 1) for k in range(12))
 
 
 @intrinsic
@@ -39,6 +38,26 @@ def _float_of(typing_context, bits):
     return types.float64(types.int64), generate
 
 
+def _polynomial(*coefficients: float) -> Any:
+    """Return a function ``x -> Σ c_k x^k``, which is one step for numba: it compiles sooner."""
+
+    def evaluate(typing_context, x):
+        def generate(context, builder, signature, arguments):
+            *others, total = (ir.Constant(ir.DoubleType(), c) for c in coefficients)
+            for coefficient in reversed(others):
+                scaled = builder.fmul(total, arguments[0], flags=("contract",))
+                total = builder.fadd(scaled, coefficient, flags=("contract",))
+            return total
+
+        return types.float64(types.float64), generate
+
+    return intrinsic(evaluate)
+
+
+_taylor = _polynomial(*(1 / math.factorial(k) for k in range(2, 14)))
+_artanh = _polynomial(*(2 / (2 * k + 1) for k in range(1, 11)))
+
+
 @inner
 def exponential(x):
     """Return exp(x) for x ≤ 0; 0 below the range of normal numbers.
@@ -50,18 +69,7 @@ def exponential(x):
     power = _float_of((_bits_of(shifted) + 1023) << 52)
     n = shifted - _ROUNDER
     y = (inside - n * _LN2_HIGH) - n * _LN2_LOW
-    series = _TAYLOR[13]
-    series = series * y + _TAYLOR[12]
-    series = series * y + _TAYLOR[11]
-    series = series * y + _TAYLOR[10]
-    series = series * y + _TAYLOR[9]
-    series = series * y + _TAYLOR[8]
-    series = series * y + _TAYLOR[7]
-    series = series * y + _TAYLOR[6]
-    series = series * y + _TAYLOR[5]
-    series = series * y + _TAYLOR[4]
-    series = series * y + _TAYLOR[3]
-    series = series * y + _TAYLOR[2]
+    series = _taylor(y)
     series = (series * y) * y + y
     return power + power * series if x >= _UNDERFLOW else 0.0
 
@@ -77,15 +85,6 @@ def logarithm(x):
     m = _float_of(bits - (n << 52))
     s = (m - 1.0) / (m + 1.0)
     t = s * s
-    series = _ODD[10]
-    series = series * t + _ODD[9]
-    series = series * t + _ODD[8]
-    series = series * t + _ODD[7]
-    series = series * t + _ODD[6]
-    series = series * t + _ODD[5]
-    series = series * t + _ODD[4]
-    series = series * t + _ODD[3]
-    series = series * t + _ODD[2]
-    series = series * t + _ODD[1]
+    series = _artanh(t)
     value = n * _LN2_HIGH + (2.0 * s + ((s * t) * series + n * _LN2_LOW))
     return value if 0.0 < x < math.inf else math.nan

@@ -7,7 +7,7 @@ support together: thanks to local maxima, few rounds suffice. ``⟨b,u⟩`` has 
 Where it does not, the row goes on as Lawson and Hanson do, one output at a time, until it has: so
 that rounds end.
 
-Supports larger than `LARGEST` are given up: their bracket is true, but wide.
+Supports larger than `LARGEST`, or that will be, are given up: their bracket is true, but wide.
 """
 
 from __future__ import annotations
@@ -36,11 +36,15 @@ from geosoftmax.backends.numba.updates import (
 #: Entries of a kernel below this are left out of products.
 NEGLIGIBLE = 2e-18
 #: Largest support.
-LARGEST = 1024
+LARGEST = 1536
+#: Outputs up to which a support may have all of them.
+FEW = 1024
 #: Condition number from which on a kernel is wide: supports are then a fraction of the outputs.
 WIDE = 1e4
 #: Room for a support at first, before that of its first candidates.
 FIRST = 128
+#: Rounds after which a bracket as wide as this shows a smooth field: its support will be large.
+SMOOTH_ROUNDS, SMOOTH_GAP = 8, 0.5
 #: A distribution that moved less than this in a round, in total variation, has settled.
 SETTLED = 5e-5
 #: Candidates are violated by at least this fraction of the worst violation.
@@ -87,7 +91,7 @@ def suits(tables: Tables) -> bool:
 
     Where they are not, the kernel is narrow and iterations need few steps.
     """
-    return tables.places.shape[1] <= LARGEST or condition(tables) >= WIDE
+    return tables.places.shape[1] <= FEW or condition(tables) >= WIDE
 
 
 def solve(
@@ -173,6 +177,9 @@ def _solve(
             multiply(K0, K1, K2, bands, places, index, x, size, middle, h)
             _, lower[row], upper[row] = bracket(b, u, h, unit, 1.0)
             if upper[row] - lower[row] <= tol and moved <= 2.0 * SETTLED * energy:
+                break
+            smooth = d > largest and rounds[row] == SMOOTH_ROUNDS
+            if smooth and upper[row] - lower[row] > SMOOTH_GAP:
                 break
             for i in range(d):
                 v[i] = b[i] - h[i]

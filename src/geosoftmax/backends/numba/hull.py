@@ -22,15 +22,13 @@ def _rows(call, E, D, first, last):
     counted, bad = begin(call, d)
     b = np.empty(d)
     x = np.empty(d)
-    index = np.empty(d + 1, dtype=np.int32)
-    decay = np.empty(d + 1)
-    rest = np.empty(d + 1)
-    h = decay[:d]  # the stack is done with when products begin
-    unit = np.empty(0)
+    h = np.empty(d)
+    index = np.empty(d, dtype=np.int32)
+    unit = x[:0]
     worst = 0.0
     for row in range(first, last):
         peak = obstacle(call, row, b)
-        _scan(b, E, D, index, decay, rest, x)
+        _scan(b, E, D, index, x, h)
         bu, uh = _products(b, x, E, h)
         energy, low, high = bracket_from(b, x, h, bu, uh, unit, 1.0)
         to_distribution(b, x, energy)
@@ -39,20 +37,21 @@ def _rows(call, E, D, first, last):
 
 
 @inner
-def _scan(b, E, D, index, decay, rest, u):
-    """Solve one row, in coordinates that cannot overflow.
+def _scan(b, E, D, index, decay, rest):
+    """Solve one row, in coordinates that cannot overflow; `decay` becomes u.
 
     Between neighbours a < m < z of the envelope, with decays E and D = 1 - E² over each gap, m lies
     on or below the chord when b_m (D_am + E_am² D_mz) ≤ b_a E_am D_mz + b_z E_mz D_am. The two ends
     are neighbours with b = 0, E = 0, D = 1. What m stands above its chord is u_m D_am D_mz.
 
-    `index` lists the vertices from 1 on; `decay` and `rest` hold E and D from the vertex before.
+    `index` lists the vertices; `decay` and `rest` hold E and D from the vertex before. Vertex m is
+    at class m or later: so u takes the place of decays that are done with.
     """
     d = b.shape[0]
-    top = 1
-    index[1] = 0
-    decay[1] = 0.0
-    rest[1] = 1.0
+    top = 0
+    index[0] = 0
+    decay[0] = 0.0
+    rest[0] = 1.0
     below = 0.0  # b of the vertex below the top
     b_top = b[0]
     for z in range(1, d):
@@ -66,11 +65,11 @@ def _scan(b, E, D, index, decay, rest, u):
             e = e1 * e
             r = joined
             top -= 1
-            if top == 0:
+            if top < 0:
                 b_top = 0.0
                 break
             b_top = below
-            below = b[index[top - 1]] if top > 1 else 0.0
+            below = b[index[top - 1]] if top > 0 else 0.0
             e1 = decay[top]
             r1 = rest[top]
             joined = r1 + e1 * e1 * r
@@ -80,23 +79,27 @@ def _scan(b, E, D, index, decay, rest, u):
         rest[top] = r
         below = b_top
         b_top = bz
-    while top > 1 and b[index[top]] <= b[index[top - 1]] * decay[top]:
+    while top > 0 and b[index[top]] <= b[index[top - 1]] * decay[top]:
         top -= 1
-    for i in range(d):
-        u[i] = 0.0
     e2 = 0.0
     r2 = 1.0
     bz = 0.0
-    for m in range(top, 0, -1):
+    end = d
+    for m in range(top, -1, -1):
+        here = index[m]
         e1 = decay[m]
         r1 = rest[m]
-        bm = b[index[m]]
-        ba = b[index[m - 1]] if m > 1 else 0.0
-        above = bm * (r1 + e1 * e1 * r2) - ba * e1 * r2 - bz * e2 * r1
-        u[index[m]] = max(above / r1 / r2, 0.0)
+        ba = b[index[m - 1]] if m > 0 else 0.0
+        above = b[here] * (r1 + e1 * e1 * r2) - ba * e1 * r2 - bz * e2 * r1
+        for i in range(here + 1, end):
+            decay[i] = 0.0
+        decay[here] = max(above / r1 / r2, 0.0)
         e2 = e1
         r2 = r1
-        bz = bm
+        bz = b[here]
+        end = here
+    for i in range(end):
+        decay[i] = 0.0
 
 
 @inner
