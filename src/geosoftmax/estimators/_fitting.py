@@ -25,6 +25,8 @@ from geosoftmax.solvers.base import FitPlan
 MEMORY = 30
 #: Steps after which the curvature is computed anew.
 REFRESH = 10
+#: Rows whose curvature is looked at, at most; and the work, in d³, from which on they are fewer.
+MOST_CURVES, CURVE_WORK = 1000, 1 << 27
 #: Smallest curvature, relative to the largest, that the preconditioner believes in.
 FLATTEST = 1e-8
 #: Sufficient decrease and curvature condition of the line search.
@@ -97,20 +99,37 @@ class Losses:
     def curvature(self) -> np.ndarray:
         """Return ``Σ_i w_i ∇²ℓ`` where the losses were evaluated last, or nearly that.
 
+        With ``S = supp u`` that of a loss is ``½ (D_b K_SS⁻¹ D_b / Z + D_α) - ααᵀ``.
+
         With very many classes only a guess, of shape (d,), from what far classes have: the shares
         of the classes, and something for those that have none yet.
         """
         if self.workspace is not None:
-            return self.workspace.curvature()
-        assert self.found is not None
-        scores, solution = self.found
-        alpha, u, lower = solution.alpha.numpy(), solution.u.numpy(), solution.lower.numpy()
-        if self.cost.size > MOST_OUTPUTS:
-            return (self.weight @ alpha + 1 / self.cost.size) / 2
+            scores, alpha, lower = self.workspace.found
+        else:
+            assert self.found is not None
+            scores, solution = self.found
+            alpha, lower = solution.alpha.numpy(), solution.lower.numpy()
+        d = self.cost.size
+        if d > MOST_OUTPUTS:
+            return (self.weight @ alpha + 1 / d) / 2
+        part, weight = _sample(self.weight, d)
+        scores, alpha, lower = scores[part], alpha[part], lower[part]
+        weighted = alpha * weight[:, None]
+        total = np.diag(0.5 * weighted.sum(0)) - alpha.T @ weighted
         peak = scores.max(1)
         b, inverse_energy = np.exp((scores - peak[:, None]) / 2), np.exp(peak - lower)
-        K = self.cost.kernel().numpy()
-        return self.plan.curvature(K, self.weight, b, alpha, u > 0, inverse_energy)
+        K = self.cost.kernel().double().numpy()
+        self.plan.add_inverses(K, b, alpha > 0, weight * inverse_energy, total)
+        return total
+
+
+def _sample(weight: np.ndarray, d: int) -> tuple[slice, np.ndarray]:
+    """Return which rows stand for all, many more than there are directions, and their weights."""
+    rows = min(MOST_CURVES, max(4 * d, CURVE_WORK // d**3))
+    part = slice(None, None, -(-len(weight) // rows))
+    share = weight[part].sum() / weight.sum()
+    return (part, weight[part] / share) if share > 0 else (slice(None), weight)
 
 
 class Preconditioner:

@@ -142,12 +142,12 @@ class SupportPlan:
 class FitPlan:
     """What fits of linear models use, in numpy.
 
-    ``workspace(target, weight)``, where a backend has it, gives the losses of samples and their
-    curvature. `curvature` and the two loops of L-BFGS are as in `backends.reference.fitting`.
+    ``workspace(target, weight)``, where a backend has it, gives the losses of samples, and keeps
+    scores, distributions and lower bounds. The others are as in `backends.reference.fitting`.
     """
 
     workspace: Callable[[Any, Any], Any] | None
-    curvature: Callable[..., Any]
+    add_inverses: Callable[..., None]
     two_loop_first: Callable[..., None]
     two_loop_second: Callable[..., None]
 

@@ -39,7 +39,7 @@ class FitNumba(Solver):
         if cost.size <= (FEW_CLASSES if cost.structure else MOST_OUTPUTS):
             workspace = functools.partial(fitting.Workspace, dense_tables(cost).kernels)
         loops = fitting.two_loop_first, fitting.two_loop_second
-        return FitPlan(workspace, fitting.curvature, *loops)
+        return FitPlan(workspace, fitting.add_inverses, *loops)
 
 
 class FitReference(Solver):
@@ -56,4 +56,4 @@ class FitReference(Solver):
     def prepare(self, cost: Cost, request: Request) -> FitPlan:
         """Return a plan in numpy."""
         loops = reference.two_loop_first, reference.two_loop_second
-        return FitPlan(None, reference.curvature, *loops)
+        return FitPlan(None, reference.add_inverses, *loops)

@@ -1,8 +1,6 @@
 """What fitting a linear model needs at each step, compiled: losses, curvature, L-BFGS directions.
 
-For small dense costs. With ``K = exp(-C/2)``, ``b = exp(f/2)``, ``Z = ⟨b,u⟩`` and ``S = supp u``, a
-sample of class y has loss ``log Z - f_y``, slope ``α - δ_y`` and curvature
-``½ (D_b K_SS⁻¹ D_b / Z + D_α) - ααᵀ``.
+As `reference.fitting`. For small dense costs, there are losses and their slopes too.
 """
 
 from __future__ import annotations
@@ -18,30 +16,36 @@ from geosoftmax.backends.numba.pivoting import factor, substitute
 from geosoftmax.backends.numba.runtime import jit
 from geosoftmax.backends.numba.tables import DenseTables
 
-#: Rows whose curvature is looked at, at most; and the work, in d³, from which on they are fewer.
-MOST_CURVES, CURVE_WORK = 1000, 1 << 27
 #: No target is ignored: a class that does not exist.
 NO_CLASS = -1
 
 
 class Workspace:
-    """Room for the solves of one fit; the supports that were found last start the next solves."""
+    """Room for the solves of one fit; the supports that were found last start the next solves.
+
+    `found` holds the last scores, their distributions, and lower bounds of g-LSE.
+    """
+
+    found: tuple[np.ndarray, np.ndarray, np.ndarray]
+    inside: np.ndarray | None
 
     def __init__(self, kernels: np.ndarray, target: np.ndarray, weight: np.ndarray) -> None:
         rows, d = len(target), kernels.shape[-1]
-        self.kernels, self.weight = kernels, np.ascontiguousarray(weight, dtype=np.float64)
-        self.target = np.ascontiguousarray(target, dtype=np.int64)
-        self.alpha, self.scores = np.empty((rows, d)), np.empty((rows, d))
-        self.loss, self.lower, self.upper = (np.empty(rows) for _ in range(3))
-        self.iterations = np.empty(rows, dtype=np.int64)
-        self.inside: np.ndarray | None = None
-        self._kernel, self._alpha = active_set.kernel(DenseTables(kernels)), self.alpha.ctypes.data
-        kept = self.lower, self.upper, self.iterations, self.loss, self.target
-        self._results = *(x.ctypes.data for x in kept), NO_CLASS, 0, self.weight.ctypes.data
+        self._kernel = active_set.kernel(DenseTables(kernels))
+        self.alpha, self.lower, self.upper = np.empty((rows, d)), np.empty(rows), np.empty(rows)
+        self.loss, self.inside = np.empty(rows), None
+        self._kept = (  # as their addresses are
+            self.lower, self.upper, self.loss, np.ascontiguousarray(target, dtype=np.int64),
+            np.ascontiguousarray(weight, dtype=np.float64),
+        )  # fmt: skip
+        lower, upper, loss, classes, weights = (x.ctypes.data for x in self._kept)
+        self._results = lower, upper, 0, loss, classes, NO_CLASS, 0, weights
+        self._alpha = self.alpha.ctypes.data
 
     def evaluate(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
         """Return ``Σ w_i ℓ(y_i, f_i)`` and its gradient in the scores."""
-        scores = self.scores = np.ascontiguousarray(scores, dtype=np.float64)
+        scores = np.ascontiguousarray(scores, dtype=np.float64)
+        self.found = scores, self.alpha, self.lower
         slope = np.empty(scores.shape)
         kernel, rows = self._kernel, len(scores)
         run(
@@ -52,57 +56,18 @@ class Workspace:
             self.inside = self.alpha > 0
         return float(self.loss.sum()), slope
 
-    def curvature(self) -> np.ndarray:
-        """Return ``Σ w_i ∇²ℓ(y_i, f_i)``, of shape (d, d), where `evaluate` was called last."""
-        part, weight = _sample(self.weight, self.kernels.shape[-1])
-        scores, alpha = self.scores[part], self.alpha[part]
-        peak = scores.max(1)
-        b, inverse_energy = np.exp((scores - peak[:, None]) / 2), np.exp(peak - self.lower[part])
-        return _curvature(self.kernels[0], weight, b, alpha, alpha > 0, inverse_energy)
 
-
-def curvature(
-    K: np.ndarray,
-    weight: np.ndarray,
-    b: np.ndarray,
-    alpha: np.ndarray,
-    inside: np.ndarray,
-    inverse_energy: np.ndarray,
-) -> np.ndarray:
-    """Return ``Σ w_i (½ (D_b K_SS⁻¹ D_b / Z + D_α) - ααᵀ)``; of many rows, from a part of them."""
-    part, weight = _sample(weight, b.shape[1])
-    return _curvature(K, weight, b[part], alpha[part], inside[part], inverse_energy[part])
-
-
-def _sample(weight: np.ndarray, d: int) -> tuple[slice, np.ndarray]:
-    """Return which rows stand for all, many more than there are directions, and their weights."""
-    rows = min(MOST_CURVES, max(4 * d, CURVE_WORK // d**3))
-    part = slice(None, None, -(-len(weight) // rows))
-    share = weight[part].sum() / weight.sum()
-    return (part, weight[part] / share) if share > 0 else (slice(None), weight)
-
-
-def _curvature(
-    K: np.ndarray,
-    weight: np.ndarray,
-    b: np.ndarray,
-    alpha: np.ndarray,
-    inside: np.ndarray,
-    inverse_energy: np.ndarray,
-) -> np.ndarray:
-    d = b.shape[1]
-    weighted = alpha * weight[:, None]
-    total = -(alpha.T @ weighted)
-    total[np.diag_indices(d)] += 0.5 * weighted.sum(0)
+def add_inverses(
+    K: np.ndarray, b: np.ndarray, inside: np.ndarray, weight: np.ndarray, total: np.ndarray
+) -> None:
+    """Add ``½ Σ_i w_i D_b K_SS⁻¹ D_b`` to `total`; nearly singular ``K_SS`` are left out."""
     # Rows with equal supports come one after the other: one inverse serves them all.
-    order = np.argsort(inside @ np.sqrt(np.arange(2.0, d + 2.0)))
-    _add_inverses(K, b, inside, weight * inverse_energy, order, total)
-    return total
+    order = np.argsort(inside @ np.sqrt(np.arange(2.0, inside.shape[1] + 2.0)))
+    _add_inverses(K, b, inside, weight, order, total)
 
 
 @jit
 def _add_inverses(K, b, inside, weight, order, total):
-    """Add ``½ Σ_i w_i D_b K_SS⁻¹ D_b``."""
     d = K.shape[0]
     index = np.empty(d, dtype=np.int64)
     A = np.empty((d, d))
@@ -131,7 +96,7 @@ def _add_inverses(K, b, inside, weight, order, total):
                 for q in range(size):
                     products[p, q] += scaled * b[row, index[q]]
             last += 1
-        if factor(K, index, size, A, column):  # nearly singular ones are left out
+        if factor(K, index, size, A, column):
             for p in range(size):
                 x[:size] = 0.0
                 x[p] = 1.0

@@ -8,39 +8,20 @@ from __future__ import annotations
 
 import numpy as np
 
-#: Rows whose curvature is looked at, at most; and the work, in d³, from which on they are fewer.
-MOST_CURVES, CURVE_WORK = 1000, 1 << 27
 
-
-def curvature(
-    K: np.ndarray,
-    weight: np.ndarray,
-    b: np.ndarray,
-    alpha: np.ndarray,
-    inside: np.ndarray,
-    inverse_energy: np.ndarray,
-) -> np.ndarray:
-    """Return ``Σ w_i (½ (D_b K_SS⁻¹ D_b / Z + D_α) - ααᵀ)``; of many rows, from a part of them."""
-    d = b.shape[1]
-    rows = min(MOST_CURVES, max(4 * d, CURVE_WORK // d**3))  # many more than there are directions
-    part = slice(None, None, -(-len(b) // rows))
-    share = weight[part].sum() / weight.sum()
-    if not share > 0:
-        part, share = slice(None), 1.0
-    b, alpha, inside = b[part], alpha[part], inside[part]
-    weight = weight[part] / share
-    weighted = alpha * weight[:, None]
-    total = np.diag(0.5 * weighted.sum(0)) - alpha.T @ weighted
+def add_inverses(
+    K: np.ndarray, b: np.ndarray, inside: np.ndarray, weight: np.ndarray, total: np.ndarray
+) -> None:
+    """Add ``½ Σ_i w_i D_b K_SS⁻¹ D_b`` to `total`; singular ``K_SS`` are left out."""
     supports, kind = np.unique(inside, axis=0, return_inverse=True)
     for k, support in enumerate(supports):
         S, of_kind = np.flatnonzero(support), kind.reshape(-1) == k
         bS = b[of_kind][:, S]
-        outer = (bS * (weight * inverse_energy[part])[of_kind, None]).T @ bS
+        outer = (bS * weight[of_kind, None]).T @ bS
         try:
             total[np.ix_(S, S)] += 0.5 * outer * np.linalg.inv(K[np.ix_(S, S)])
-        except np.linalg.LinAlgError:  # singular: left out
+        except np.linalg.LinAlgError:
             continue
-    return total
 
 
 def two_loop_first(steps, changes, inverse, newest, count, q, factors):
