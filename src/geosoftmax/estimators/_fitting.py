@@ -8,6 +8,7 @@ leave it as they are fitted: a loss is flat where the support is a single class.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,6 +92,12 @@ class Losses:
         value = self.weight @ (solution.lower.numpy() - scores[rows, self.target])
         return float(value), slope
 
+    @functools.cached_property
+    def _kernel(self) -> np.ndarray:
+        if self.workspace is not None:
+            return self.workspace.K
+        return self.cost.kernel().double().numpy()
+
     def potential(self, shares: np.ndarray) -> np.ndarray:
         """Return scores whose geometric softmax is near the shares, which sum to one."""
         shares = shares + 1e-4 * (1 / len(shares) - shares)  # classes that do not occur get a score
@@ -119,8 +126,7 @@ class Losses:
         total = np.diag(0.5 * weighted.sum(0)) - alpha.T @ weighted
         peak = scores.max(1)
         b, inverse_energy = np.exp((scores - peak[:, None]) / 2), np.exp(peak - lower)
-        K = self.cost.kernel().double().numpy()
-        self.plan.add_inverses(K, b, alpha > 0, weight * inverse_energy, total)
+        self.plan.add_inverses(self._kernel, b, alpha > 0, weight * inverse_energy, total)
         return total
 
 

@@ -31,16 +31,16 @@ class Workspace:
 
     def __init__(self, kernels: np.ndarray, target: np.ndarray, weight: np.ndarray) -> None:
         rows, d = len(target), kernels.shape[-1]
-        self._kernel = active_set.kernel(DenseTables(kernels))
+        self.K, self._kernel = kernels[0], active_set.kernel(DenseTables(kernels))
         self.alpha, self.lower, self.upper = np.empty((rows, d)), np.empty(rows), np.empty(rows)
         self.loss, self.inside = np.empty(rows), None
         self._kept = (  # as their addresses are
             self.lower, self.upper, self.loss, np.ascontiguousarray(target, dtype=np.int64),
             np.ascontiguousarray(weight, dtype=np.float64),
         )  # fmt: skip
-        lower, upper, loss, classes, weights = (x.ctypes.data for x in self._kept)
+        lower, upper, loss, classes, weights = map(_address, self._kept)
         self._results = lower, upper, 0, loss, classes, NO_CLASS, 0, weights
-        self._alpha = self.alpha.ctypes.data
+        self._alpha = _address(self.alpha)
 
     def evaluate(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
         """Return ``Σ w_i ℓ(y_i, f_i)`` and its gradient in the scores."""
@@ -50,11 +50,15 @@ class Workspace:
         kernel, rows = self._kernel, len(scores)
         run(
             kernel.method(rows, self.inside), rows, kernel.work * scores.size,
-            scores.ctypes.data, DOUBLE, 0, rows, self._alpha, 0, slope.ctypes.data, *self._results,
+            _address(scores), DOUBLE, 0, rows, self._alpha, 0, _address(slope), *self._results,
         )  # fmt: skip
         if self.inside is None:  # later calls update it
             self.inside = self.alpha > 0
         return float(self.loss.sum()), slope
+
+
+def _address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]  # `ctypes.data` takes four times as long
 
 
 def add_inverses(

@@ -20,9 +20,8 @@ def kernel(tables: LineTables) -> Kernel:
 def _rows(call, E, D, first, last):
     d = E.shape[0]
     counted, bad = begin(call, d)
-    b = np.empty(d)
-    x = np.empty(d)
-    h = np.empty(d)
+    fields = np.empty((3, d))  # one piece of memory: where it is large, malloc keeps it longer
+    b, x, h = fields[0], fields[1], fields[2]
     index = np.empty(d, dtype=np.int32)
     unit = x[:0]
     worst = 0.0
