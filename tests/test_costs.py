@@ -13,6 +13,7 @@ from geosoftmax import (
     TreeCost,
     ZeroOneCost,
     geometric_logsumexp,
+    geometric_softmax,
     sinkhorn_potential,
     solve,
 )
@@ -230,6 +231,12 @@ def test_a_deep_tree_is_a_line():
     assert len(chain.levels) == n + 1
     scores = randn(1, n)
     assert_close(solve(scores, chain).alpha, solve(scores, LineCost(n)).alpha, atol=1e-9)
+    weights, slopes = torch.linspace(-1, 1, n, dtype=torch.float64), []
+    for cost in (chain, LineCost(n)):
+        f = scores.clone().requires_grad_()
+        (geometric_softmax(f, cost) * weights).sum().backward()
+        slopes.append(f.grad)
+    assert_close(*slopes, atol=1e-9)
 
 
 @pytest.mark.parametrize("make", [DenseCost.from_points, LineCost], ids=["points", "line"])

@@ -363,6 +363,16 @@ def test_products(name, dtype):
     assert_close(h.double(), u.double() @ K, atol=1e-5 if dtype == torch.float32 else 1e-13, rtol=0)
 
 
+def test_trees_are_solved_on_a_support(one_or_two_threads):
+    _, tables, K = METHODS["policy"]
+    rhs, support = randn(40, D), randn(40, D, seed=1) > 0
+    x = torch.from_numpy(nb.policy.solve_on(tables, support.numpy(), rhs.numpy()))
+    assert (x[~support] == 0).all()
+    for row, inside, found in zip(rhs, support, x, strict=True):
+        expected = torch.linalg.solve(K[inside][:, inside], row[inside])
+        assert_close(found[inside], expected, atol=1e-12, rtol=1e-12)
+
+
 def test_exchange_on_a_product_of_kernels(one_or_two_threads):
     x = torch.arange(4, dtype=torch.float64)
     K1 = torch.exp(-((x[:, None] - x) ** 2) / 2)

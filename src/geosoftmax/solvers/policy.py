@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from geosoftmax.backends import reference
 from geosoftmax.backends.reference import Rows
 from geosoftmax.costs.base import Cost
-from geosoftmax.solvers.base import Fused, Plan, Request, Solver, without_numba, without_triton
+from geosoftmax.solvers.base import (
+    Fused,
+    Plan,
+    Request,
+    Solver,
+    SupportPlan,
+    without_numba,
+    without_triton,
+)
 from geosoftmax.solvers.compiled import compiled_plan
 from geosoftmax.solvers.products import Products
 from geosoftmax.solvers.tables import shared, tree_tables
@@ -32,6 +41,32 @@ class PolicyNumba(Solver):
         from geosoftmax.backends.numba import policy
 
         return compiled_plan(self.method, policy.kernel(tree_tables(cost)), cost, request)
+
+
+class SupportNumba(Solver):
+    """``K_SS x = rhs_S`` on trees: one elimination along the tree, however deep it is."""
+
+    method = "support"
+    backend = "numba"
+    purposes = ("support",)
+
+    def accepts(self, cost: Cost, request: Request) -> str | None:
+        """Trees, on CPUs."""
+        return without_numba(request) or _misfit(cost)
+
+    def prepare(self, cost: Cost, request: Request) -> SupportPlan:
+        """Return a plan of one compiled call."""
+        from geosoftmax.backends.numba import policy
+
+        tables, d = tree_tables(cost), cost.size
+
+        def solve_on(support: Tensor, rhs: Tensor) -> Tensor:
+            rows = rhs.detach().to(torch.float64).reshape(-1, d).contiguous()
+            inside = support.expand(rhs.shape).reshape(-1, d).contiguous()
+            x = torch.from_numpy(policy.solve_on(tables, inside.numpy(), rows.numpy()))
+            return x.to(rhs.dtype).reshape(rhs.shape)
+
+        return SupportPlan(solve_on)
 
 
 class PolicyTriton(Solver):

@@ -18,7 +18,7 @@ from geosoftmax.solvers.growing_set import GrowingSetNumba
 from geosoftmax.solvers.hull import HullNumba, HullReference, HullTriton
 from geosoftmax.solvers.lbfgs import Lbfgs
 from geosoftmax.solvers.plans import PLANS
-from geosoftmax.solvers.policy import PolicyNumba, PolicyReference, PolicyTriton
+from geosoftmax.solvers.policy import PolicyNumba, PolicyReference, PolicyTriton, SupportNumba
 from geosoftmax.solvers.potential import PotentialTriton
 from geosoftmax.solvers.sinkhorn import (
     SinkhornNumba,
@@ -46,7 +46,7 @@ SOLVERS: list[Solver] = [
     AcceleratedNumba(), AcceleratedReference(),
     Lbfgs(),
     SinkhornTriton(), SinkhornNumba(), SinkhornScans(), SinkhornReference(),
-    SupportReference(),
+    SupportNumba(), SupportReference(),
     PotentialTriton(),
     FitNumba(), FitReference(),
 ]  # fmt: skip

@@ -7,7 +7,7 @@ import numpy as np
 from geosoftmax.backends.numba.calls import Kernel, begin, finish, obstacle, to_distribution
 from geosoftmax.backends.numba.certificate import bracket
 from geosoftmax.backends.numba.products import tree_product
-from geosoftmax.backends.numba.runtime import inner, jit
+from geosoftmax.backends.numba.runtime import inner, jit, spread
 from geosoftmax.backends.numba.tables import TreeTables
 
 
@@ -49,12 +49,49 @@ def _rows(call, r, D, parents, outputs, first, last):
     return worst, counted, bad
 
 
+def solve_on(tables: TreeTables, support: np.ndarray, rhs: np.ndarray) -> np.ndarray:
+    """Return ``x`` with ``K_SS x_S = rhs_S`` on the support and 0 elsewhere, for rows (rows, d)."""
+    x = np.empty(rhs.shape)
+    spread(_solve_on, len(rhs), 4 * rhs.size, support, rhs, x, *tables)
+    return x
+
+
+@jit
+def _solve_on(support, rhs, x, r, D, parents, outputs, first, last):
+    n = parents.shape[0]
+    fixed = np.empty(n, dtype=np.bool_)
+    h = np.empty(n)
+    lam = np.empty(n)
+    eta = np.empty(n)
+    mass = np.empty(n)
+    for row in range(first, last):
+        for i in range(n):
+            fixed[i] = False
+        for j in range(outputs.shape[0]):
+            fixed[outputs[j]] = support[row, j]
+        _interpolate(rhs[row], r, D, parents, outputs, fixed, h, lam, eta, mass)
+        for j in range(outputs.shape[0]):
+            x[row, j] = mass[outputs[j]] if support[row, j] else 0.0
+
+
 @inner
 def _round(b, r, D, parents, outputs, fixed, h, lam, eta, mass):
-    """Solve with h = b at the fixed nodes, and free those of negative mass; False if none is.
+    """Solve with h = b at the fixed nodes, and free those of negative mass; False if none is."""
+    _interpolate(b, r, D, parents, outputs, fixed, h, lam, eta, mass)
+    dropped = False
+    for i in range(parents.shape[0]):
+        if fixed[i] and mass[i] <= 0.0:
+            fixed[i] = False
+            dropped = True
+    return dropped
+
+
+@inner
+def _interpolate(b, r, D, parents, outputs, fixed, h, lam, eta, mass):
+    """Interpolate from h = b at the fixed nodes; what drives a fixed node is its mass.
 
     The free nodes are eliminated from the leaves upwards, which leaves ½ λ h² - η h at each node,
-    then filled in downwards; what drives a fixed node is its mass.
+    then filled in downwards.
     """
     n = parents.shape[0]
     for i in range(n):
@@ -83,9 +120,3 @@ def _round(b, r, D, parents, outputs, fixed, h, lam, eta, mass):
         lam[i] = mass[i]  # parents come before their children, and must not see changed ones
     for i in range(1, n):
         mass[parents[i]] -= r[i] * lam[i]
-    dropped = False
-    for i in range(n):
-        if fixed[i] and mass[i] <= 0.0:
-            fixed[i] = False
-            dropped = True
-    return dropped
