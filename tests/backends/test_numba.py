@@ -4,6 +4,7 @@ import functools
 import os
 import subprocess
 import sys
+import time
 from decimal import Decimal
 from typing import ClassVar
 
@@ -257,6 +258,37 @@ def test_tensors_that_kernels_cannot_read_are_refused():
         kernel.softmax(torch.empty(2, D, device="meta"))
     with pytest.raises(KeyError):
         kernel.softmax(torch.zeros(2, D, dtype=torch.float16))
+
+
+def test_scores_of_another_size_are_refused():
+    make, tables, _ = METHODS["active_set"]
+    with pytest.raises(ValueError, match=rf"\(\*batch, {D}\)"):
+        make(tables).solve(torch.zeros(2, D // 2, 2))
+
+
+@methods
+def test_results_are_in_the_memory_of_the_host_whatever_the_default_device_is(kernel, K):
+    f, target = scores(41, masked=False), torch.arange(41) % D
+    with torch.device("meta"):  # first: room that is kept must not be of that device either
+        found = (*kernel.solve(f), *kernel.loss(f, target, -100, "none")[:2])
+    expected = (*kernel.solve(f), *kernel.loss(f, target, -100, "none")[:2])
+    assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+
+
+def test_slices_have_ended_when_a_call_fails(threads):
+    """As after Ctrl-C: other threads must not write to memory that is freed."""
+    threads(2)
+    ended = []
+
+    def kernel(first, last):
+        if first == 0:
+            raise KeyboardInterrupt
+        time.sleep(0.2)
+        ended.append(first)
+
+    with pytest.raises(KeyboardInterrupt):
+        runtime.spread(kernel, 2, runtime.WORTH_A_THREAD)
+    assert ended == [1]
 
 
 # ------------------------------------------------------------------ losses

@@ -123,7 +123,7 @@ class DenseCost(Cost):
         check_matrix_shape(original)
         if not bool(torch.isfinite(original).all()):
             raise ValueError("cost matrix holds NaN or infinite values: no nearest cost exists.")
-        eye = torch.eye(original.shape[0], dtype=torch.float64)
+        eye = torch.eye(original.shape[0], dtype=torch.float64, device=original.device)
         symmetric = ((original + original.mT) / 2).clamp_min(0) * (1 - eye)
         K = torch.exp(-symmetric / 2)
         if float(torch.linalg.eigvalsh(K)[0]) < smallest:
@@ -200,7 +200,7 @@ class DenseCost(Cost):
 def _nearest_kernel(K: Tensor, smallest: float, max_iter: int) -> Tensor:
     """Project on {unit diagonal, entries in (0, 1]} ∩ {eigenvalues ≥ smallest} (Dykstra)."""
     floor = 2.0 * smallest  # so that the last, entrywise projection stays positive definite
-    eye = torch.eye(K.shape[0], dtype=K.dtype)
+    eye = torch.eye(K.shape[0], dtype=K.dtype, device=K.device)
     lowest = float(K.min()) * 0.5
     correction = torch.zeros_like(K)
     for _ in range(max_iter):

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from geosoftmax.backends import reference
-from geosoftmax.backends.reference import Rows
 from geosoftmax.costs.base import Cost
 from geosoftmax.solvers.base import Fused, Plan, Request, Solver, without_numba, without_triton
 from geosoftmax.solvers.compiled import compiled_plan
-from geosoftmax.solvers.products import Products
+from geosoftmax.solvers.policy import pruning_plan
 from geosoftmax.solvers.tables import line_tables
 
 
@@ -57,17 +55,12 @@ class HullTriton(Solver):
         """Return a plan of one launch."""
         from geosoftmax.backends.triton import hull
 
-        kernel, line = Products(cost), cost.as_line()
+        line = cost.as_line()
 
         def fused(scores: Tensor, max_iter: int) -> Fused:
             return hull.solve(line.x, scores)
 
-        def rows(b: Tensor, start: Tensor | None, max_iter: int) -> Rows:
-            return reference.policy(kernel, b)
-
-        return Plan(
-            self.method, request, len(cost.shape), kernel, rows, waits=False, fused=fused
-        )  # fmt: skip
+        return pruning_plan(self.method, cost, request, fused)
 
 
 class HullReference(Solver):
@@ -83,9 +76,4 @@ class HullReference(Solver):
 
     def prepare(self, cost: Cost, request: Request) -> Plan:
         """Return a plan in plain torch."""
-        kernel = Products(cost)
-
-        def rows(b: Tensor, start: Tensor | None, max_iter: int) -> Rows:
-            return reference.policy(kernel, b)
-
-        return Plan(self.method, request, len(cost.shape), kernel, rows)
+        return pruning_plan(self.method, cost, request)

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Callable
+
 from torch import Tensor
 
 from geosoftmax.backends import reference
 from geosoftmax.backends.reference import Rows
 from geosoftmax.costs.base import Cost
-from geosoftmax.solvers.base import (
-    Fused,
-    Plan,
-    Request,
-    Solver,
-    SupportPlan,
-    without_numba,
-    without_triton,
-)
+from geosoftmax.solvers.base import Fused, Plan, Request, Solver, without_numba, without_triton
 from geosoftmax.solvers.compiled import compiled_plan
 from geosoftmax.solvers.products import Products
 from geosoftmax.solvers.tables import shared, tree_tables
@@ -43,32 +36,6 @@ class PolicyNumba(Solver):
         return compiled_plan(self.method, policy.kernel(tree_tables(cost)), cost, request)
 
 
-class SupportNumba(Solver):
-    """``K_SS x = rhs_S`` on trees: one elimination along the tree, however deep it is."""
-
-    method = "support"
-    backend = "numba"
-    purposes = ("support",)
-
-    def accepts(self, cost: Cost, request: Request) -> str | None:
-        """Trees, on CPUs."""
-        return without_numba(request) or _misfit(cost)
-
-    def prepare(self, cost: Cost, request: Request) -> SupportPlan:
-        """Return a plan of one compiled call."""
-        from geosoftmax.backends.numba import policy
-
-        tables, d = tree_tables(cost), cost.size
-
-        def solve_on(support: Tensor, rhs: Tensor) -> Tensor:
-            rows = rhs.detach().to(torch.float64).reshape(-1, d).contiguous()
-            inside = support.expand(rhs.shape).reshape(-1, d).contiguous()
-            x = torch.from_numpy(policy.solve_on(tables, inside.numpy(), rows.numpy()))
-            return x.to(rhs.dtype).reshape(rhs.shape)
-
-        return SupportPlan(solve_on)
-
-
 class PolicyTriton(Solver):
     """One program per row, level by level, in one launch."""
 
@@ -92,19 +59,14 @@ class PolicyTriton(Solver):
         """Return a plan of one launch."""
         from geosoftmax.backends.triton import policy
 
-        kernel, tree = Products(cost), cost.as_tree()
+        tree = cost.as_tree()
         arrays = tree.parents, tree.levels, tree.outputs, tree.r, tree.D
         made = shared(cost, "policy on GPUs", lambda: policy.make_tables(*arrays))
 
         def fused(scores: Tensor, max_iter: int) -> Fused:
             return policy.solve(made, scores)
 
-        def rows(b: Tensor, start: Tensor | None, max_iter: int) -> Rows:
-            return reference.policy(kernel, b)
-
-        return Plan(
-            self.method, request, len(cost.shape), kernel, rows, waits=False, fused=fused
-        )  # fmt: skip
+        return pruning_plan(self.method, cost, request, fused)
 
 
 class PolicyReference(Solver):
@@ -120,9 +82,20 @@ class PolicyReference(Solver):
 
     def prepare(self, cost: Cost, request: Request) -> Plan:
         """Return a plan in plain torch."""
-        kernel = Products(cost)
+        return pruning_plan(self.method, cost, request)
 
-        def rows(b: Tensor, start: Tensor | None, max_iter: int) -> Rows:
-            return reference.policy(kernel, b)
 
-        return Plan(self.method, request, len(cost.shape), kernel, rows)
+def pruning_plan(
+    method: str,
+    cost: Cost,
+    request: Request,
+    fused: Callable[[Tensor, int], Fused] | None = None,
+) -> Plan:
+    """Return a plan in plain torch, or of one launch for what it solves whole: `fused`."""
+    kernel = Products(cost)
+
+    def rows(b: Tensor, start: Tensor | None, max_iter: int) -> Rows:
+        return reference.policy(kernel, b)
+
+    dimensions, waits = len(cost.shape), fused is None
+    return Plan(method, request, dimensions, kernel, rows, waits=waits, fused=fused)

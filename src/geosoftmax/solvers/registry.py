@@ -18,14 +18,13 @@ from geosoftmax.solvers.growing_set import GrowingSetNumba
 from geosoftmax.solvers.hull import HullNumba, HullReference, HullTriton
 from geosoftmax.solvers.lbfgs import Lbfgs
 from geosoftmax.solvers.plans import PLANS
-from geosoftmax.solvers.policy import PolicyNumba, PolicyReference, PolicyTriton, SupportNumba
+from geosoftmax.solvers.policy import PolicyNumba, PolicyReference, PolicyTriton
 from geosoftmax.solvers.potential import PotentialTriton
 from geosoftmax.solvers.sinkhorn import (
     SinkhornNumba,
     SinkhornReference,
     SinkhornScans,
     SinkhornTriton,
-    SupportReference,
 )
 from geosoftmax.solvers.splitting import (
     RefinedTriton,
@@ -33,6 +32,7 @@ from geosoftmax.solvers.splitting import (
     SplittingReference,
     SplittingTriton,
 )
+from geosoftmax.solvers.support import SupportNumba, SupportReference
 from geosoftmax.solvers.threshold import ThresholdNumba, ThresholdReference
 
 SOLVERS: list[Solver] = [

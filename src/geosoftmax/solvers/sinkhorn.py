@@ -11,7 +11,6 @@ from geosoftmax.solvers.base import (
     Request,
     SinkhornPlan,
     Solver,
-    SupportPlan,
     without_numba,
     without_triton,
 )
@@ -130,25 +129,3 @@ def _plain(multiply: reference.Multiply, shape: tuple[int, ...]) -> SinkhornPlan
         return found.v.to(alpha.dtype).reshape(alpha.shape), found.residual
 
     return SinkhornPlan(solve)
-
-
-class SupportReference(Solver):
-    """``K_SS x = rhs_S`` in float64."""
-
-    method = "support"
-    backend = "reference"
-    purposes = ("support",)
-
-    def accepts(self, cost: Cost, request: Request) -> str | None:
-        """All costs."""
-        return None
-
-    def prepare(self, cost: Cost, request: Request) -> SupportPlan:
-        """Return a plan in plain torch."""
-        double = reference.certificate_dtype(request.device)
-        still = cost.detach().to(dtype=double)
-
-        def solve_on(support: Tensor, rhs: Tensor) -> Tensor:
-            return still.solve(rhs.to(double), support).to(rhs.dtype).contiguous()
-
-        return SupportPlan(solve_on)

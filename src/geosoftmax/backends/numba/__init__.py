@@ -12,8 +12,8 @@ module           method                                     tables
 ===============  =========================================  ===============
 
 Their ``kernel(tables)`` is a `Kernel` with ``solve``, ``softmax``, ``loss`` and ``solve_rows``.
-`exchange` solves on large supports,
-`sinkhorn` the Sinkhorn problem, and `matvec` multiplies by ``K``.
+`exchange` solves on large supports, `sinkhorn` the Sinkhorn problem, and `matvec` multiplies by
+``K``.
 
 Kernels release the interpreter lock and are spread over a thread pool of our own, so that calling
 them from several threads, or after a fork, is safe, and ``torch.set_num_threads`` is obeyed. Rows

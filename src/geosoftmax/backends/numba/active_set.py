@@ -5,6 +5,7 @@ Few rows are solved one by one: the kernels for many rows take long to compile.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,30 +32,32 @@ NO_SUPPORTS, NO_COUNTS = np.empty((0, 0), dtype=np.bool_), np.empty(0, dtype=np.
 
 
 def kernel(tables: DenseTables) -> Kernel:
-    """Return the method with these tables; scores may have any number of trailing dimensions."""
+    """Return the method with these tables."""
     return PrincipalPivoting(tables.kernels)
 
 
 class PrincipalPivoting(Kernel):
-    """Many rows at once where there are many, and no kernel of its own for each."""
+    """Few rows one by one, and also those with a kernel each; many rows together."""
 
     def __init__(self, kernels: np.ndarray) -> None:
         d = kernels.shape[-1]
         # The work for an entry: SIMD makes little of it where outputs are few.
-        super().__init__(_solve_many, (kernels,), d, (32 + d) / 128)
+        singly = (kernels, NO_SUPPORTS, NO_COUNTS, NO_COUNTS)
+        super().__init__(solve_singly, singly, d, (32 + d) / 128)
         self.kernels = kernels
 
     def method(
         self, rows: int, supports: np.ndarray | None = None
-    ) -> tuple[Function, tuple[Any, ...]]:
+    ) -> tuple[Function, Sequence[Any]]:
         """Return the function for so many rows, and its arrays.
 
         `supports`, of shape (rows, d), are started from, and replaced by those found.
         """
         warm = supports is not None
         if rows < MANY or self.kernels.shape[0] > 1:
-            inside = supports if warm else NO_SUPPORTS
-            return solve_singly, (self.kernels, inside, NO_COUNTS, NO_COUNTS)
+            if not warm:
+                return super().method(rows)
+            return solve_singly, (self.kernels, supports, NO_COUNTS, NO_COUNTS)
         _, inside, todo, steps = SCRATCH.get(rows, self.d)
         return _solve_many, (self.kernels, supports if warm else inside, int(warm), todo, steps)
 

@@ -101,6 +101,8 @@ class Kernel:
     def solve(self, scores: Tensor) -> Solved:
         """Return ``alpha, u, lower, upper, iterations`` for scores of shape (*batch, d)."""
         f = _readable(scores)
+        if f.shape[-1] != self.d:
+            raise ValueError(f"scores must have shape (*batch, {self.d}); got {tuple(f.shape)}")
         batch, size = f.shape[:-1], f.numel()
         rows = size // self.d
         alpha, u = torch.empty_like(f), torch.empty_like(f)
@@ -113,8 +115,11 @@ class Kernel:
         return alpha, u, lower, upper, iterations
 
     def softmax(self, scores: Tensor) -> tuple[Tensor, float]:
-        """Return ``alpha`` and the widest bracket, NaN if some row cannot be solved."""
-        f = scores if scores.is_contiguous() and scores.is_cpu else _readable(scores)
+        """Return ``alpha`` and the widest bracket, NaN if some row cannot be solved.
+
+        Scores may have any shape (*batch, *shape) with d outputs.
+        """
+        f = _readable(scores)
         alpha = torch.empty_like(f)
         size = f.numel()
         rows = size // self.d
@@ -168,6 +173,11 @@ class Kernel:
         return Rows(u, lower, upper, iterations)
 
 
+def _room(shape: int | Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
+    """Return memory of the host, whatever torch's default device is."""
+    return torch.empty(shape, dtype=dtype, device="cpu")
+
+
 class Scratch(threading.local):
     """Room for intermediate results of a call, kept by each thread for the next of equal size.
 
@@ -192,12 +202,7 @@ class Scratch(threading.local):
 
     def _make(self, rows: int, d: int) -> tuple[Tensor, np.ndarray, np.ndarray, np.ndarray]:
         todo, steps = np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64)
-        return (
-            torch.empty(rows, dtype=torch.float64),
-            np.empty((rows, d), dtype=np.bool_),
-            todo,
-            steps,
-        )
+        return _room(rows), np.empty((rows, d), dtype=np.bool_), todo, steps
 
 
 SCRATCH = Scratch()
@@ -205,8 +210,7 @@ SCRATCH = Scratch()
 
 def _per_row(batch: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
     """Return room for lower, upper and iterations."""
-    lower, upper = torch.empty(batch, dtype=torch.float64), torch.empty(batch, dtype=torch.float64)
-    return lower, upper, torch.empty(batch, dtype=torch.int64)
+    return _room(batch), _room(batch), _room(batch, torch.int64)
 
 
 def worst_of(found: Sequence[tuple[float, int, int]]) -> float:

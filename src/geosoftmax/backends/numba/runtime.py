@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import numba
@@ -81,8 +81,11 @@ def spread(kernel: Callable[..., Any], rows: int, work: int, *arguments: Any) ->
     pool = _pool(os.getpid(), threads)
     slices = list(itertools.pairwise(bounds))
     jobs = [pool.submit(kernel, *arguments, first, last) for first, last in slices[1:]]
-    found = [kernel(*arguments, *slices[0])]
-    return found + [job.result() for job in jobs]
+    try:
+        found = [kernel(*arguments, *slices[0])]
+        return found + [job.result() for job in jobs]
+    finally:  # after Ctrl-C too: arguments are addresses of memory that the caller then frees
+        wait(jobs)
 
 
 # ------------------------------------------------------------------ the notice of compiling

@@ -90,7 +90,7 @@ def factor_tables(kernels: Sequence[Tensor]) -> FactorTables:
 
     Each has shape (n, n); a single one may have shape (rows, d, d).
     """
-    stacks = [torch.ones((1, 1, 1), dtype=torch.float64)] * (3 - len(kernels))
+    stacks = [torch.ones((1, 1, 1), dtype=torch.float64, device="cpu")] * (3 - len(kernels))
     stacks += [K.detach().to(torch.float64).reshape(-1, *K.shape[-2:]) for K in kernels]
     K0, K1, K2 = (_array(K) for K in stacks)
     w0, w1, w2 = (_bandwidth(K) for K in stacks)
