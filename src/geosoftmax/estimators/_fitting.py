@@ -17,7 +17,7 @@ import torch
 
 from geosoftmax.costs.base import Cost
 from geosoftmax.estimators._design import Design
-from geosoftmax.functional import sinkhorn_potential, solve
+from geosoftmax.functional import solve
 from geosoftmax.solvers import Solution, registry
 from geosoftmax.solvers.active_set import MOST_OUTPUTS
 from geosoftmax.solvers.base import FitPlan
@@ -99,9 +99,17 @@ class Losses:
         return self.cost.kernel().double().numpy()
 
     def potential(self, shares: np.ndarray) -> np.ndarray:
-        """Return scores whose geometric softmax is near the shares, which sum to one."""
+        """Return scores whose geometric softmax is near the shares, which sum to one.
+
+        Where Sinkhorn's method would begin: fits take no more steps from here than from its end.
+        """
         shares = shares + 1e-4 * (1 / len(shares) - shares)  # classes that do not occur get a score
-        return sinkhorn_potential(torch.from_numpy(shares / shares.sum()), self.cost).numpy()
+        return 2 * np.log(self._product(shares / np.sqrt(self._product(shares))))
+
+    def _product(self, x: np.ndarray) -> np.ndarray:
+        if self.cost.size <= MOST_OUTPUTS:
+            return self._kernel @ x
+        return self.cost.matvec(torch.from_numpy(x)).numpy()
 
     def curvature(self) -> np.ndarray:
         """Return ``Σ_i w_i ∇²ℓ`` where the losses were evaluated last, or nearly that.
@@ -124,9 +132,8 @@ class Losses:
         scores, alpha, lower = scores[part], alpha[part], lower[part]
         weighted = alpha * weight[:, None]
         total = np.diag(0.5 * weighted.sum(0)) - alpha.T @ weighted
-        peak = scores.max(1)
-        b, inverse_energy = np.exp((scores - peak[:, None]) / 2), np.exp(peak - lower)
-        self.plan.add_inverses(self._kernel, b, alpha > 0, weight * inverse_energy, total)
+        b = np.exp((scores - lower[:, None]) / 2)  # divided by √Z already
+        self.plan.add_inverses(self._kernel, b, alpha > 0, weight, total)
         return total
 
 

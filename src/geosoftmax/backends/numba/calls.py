@@ -31,6 +31,8 @@ from geosoftmax.backends.numba.memory import (
     store_double,
     store_long,
     write,
+    write_entry,
+    write_lane,
 )
 from geosoftmax.backends.numba.runtime import inner, jit, spread
 
@@ -287,7 +289,7 @@ def to_distribution(b, u, energy):
 
 @inner
 def finish(call, row, alpha, u, lower, upper, peak, steps, worst):
-    """Write what is wanted of a row; `alpha` is overwritten. Returns the widest bracket so far.
+    """Write what is wanted of a row. Returns the widest bracket so far.
 
     Where the peak is NaN, the row could not be solved, and everything is.
     """
@@ -302,7 +304,7 @@ def finish(call, row, alpha, u, lower, upper, peak, steps, worst):
     if load_long(call, ALPHA) != 0:
         write(load_long(call, ALPHA), kind, row * d, alpha)
     if load_long(call, TARGET) != 0:
-        finish_loss(call, row, alpha, lower, peak)
+        finish_loss(call, row, alpha.reshape(d, 1), 0, lower, peak)
     return finish_bounds(call, row, lower, upper, peak, steps, worst)
 
 
@@ -323,9 +325,9 @@ def finish_bounds(call, row, lower, upper, peak, steps, worst):
 
 
 @functools.partial(inner, inline=True)
-def finish_loss(call, row, alpha, lower, peak):
-    """Write loss and slope; `alpha` is overwritten."""
-    d = alpha.shape[0]
+def finish_loss(call, row, alphas, column, lower, peak):
+    """Write loss and slope of a row whose distribution is a column of `alphas`."""
+    d = alphas.shape[0]
     kind = load_long(call, KIND)
     y = load_long(load_long(call, TARGET), row)
     counts = y != load_long(call, IGNORE) and 0 <= y < d
@@ -341,13 +343,15 @@ def finish_loss(call, row, alpha, lower, peak):
         if peak != peak:
             value = peak
     store_double(load_long(call, LOSS), row, value)
-    if load_long(call, SLOPE) != 0:
-        weight *= load_double(call, SHARE)
-        for i in range(d):
-            alpha[i] = alpha[i] * weight if counts else 0.0
+    slope = load_long(call, SLOPE)
+    if slope != 0:
         if counts:
-            alpha[y] -= weight
-        write(load_long(call, SLOPE), kind, row * d, alpha)
+            share = weight * load_double(call, SHARE)
+            write_lane(slope, kind, row * d, alphas, column, share)
+            write_entry(slope, kind, row * d + y, alphas[y, column] * share - share)
+        else:  # whatever its scores are
+            for i in range(d):
+                write_entry(slope, kind, row * d + i, 0.0)
 
 
 @jit

@@ -27,34 +27,33 @@ class Workspace:
     """
 
     found: tuple[np.ndarray, np.ndarray, np.ndarray]
-    inside: np.ndarray | None
 
     def __init__(self, kernels: np.ndarray, target: np.ndarray, weight: np.ndarray) -> None:
         rows, d = len(target), kernels.shape[-1]
         self.K, self._kernel = kernels[0], active_set.kernel(DenseTables(kernels))
-        self.alpha, self.lower, self.upper = np.empty((rows, d)), np.empty(rows), np.empty(rows)
-        self.loss, self.inside = np.empty(rows), None
-        self._kept = (  # as their addresses are
-            self.lower, self.upper, self.loss, np.ascontiguousarray(target, dtype=np.int64),
-            np.ascontiguousarray(weight, dtype=np.float64),
+        self._inside: np.ndarray | None = None
+        self._alpha, self._slope = np.empty((rows, d)), np.empty((rows, d))
+        self._lower, self._upper, self._loss = np.empty(rows), np.empty(rows), np.empty(rows)
+        self._target = np.ascontiguousarray(target, dtype=np.int64)
+        self._weight = np.ascontiguousarray(weight, dtype=np.float64)
+        alpha, slope, lower, upper, loss, classes, weights = map(_address, (
+            self._alpha, self._slope, self._lower, self._upper, self._loss, self._target,
+            self._weight,
+        ))  # fmt: skip
+        self._fields = (
+            DOUBLE, 0, rows, alpha, 0, slope, lower, upper, 0, loss, classes, NO_CLASS, 0, weights,
         )  # fmt: skip
-        lower, upper, loss, classes, weights = map(_address, self._kept)
-        self._results = lower, upper, 0, loss, classes, NO_CLASS, 0, weights
-        self._alpha = _address(self.alpha)
 
     def evaluate(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return ``Σ w_i ℓ(y_i, f_i)`` and its gradient in the scores."""
+        """Return ``Σ w_i ℓ(y_i, f_i)`` and its gradient in the scores, until the next call."""
         scores = np.ascontiguousarray(scores, dtype=np.float64)
-        self.found = scores, self.alpha, self.lower
-        slope = np.empty(scores.shape)
+        self.found = scores, self._alpha, self._lower
         kernel, rows = self._kernel, len(scores)
-        run(
-            kernel.method(rows, self.inside), rows, kernel.work * scores.size,
-            _address(scores), DOUBLE, 0, rows, self._alpha, 0, _address(slope), *self._results,
-        )  # fmt: skip
-        if self.inside is None:  # later calls update it
-            self.inside = self.alpha > 0
-        return float(self.loss.sum()), slope
+        method = kernel.method(rows, self._inside)
+        run(method, rows, kernel.work * scores.size, _address(scores), *self._fields)
+        if self._inside is None:  # later calls update it
+            self._inside = self._alpha > 0
+        return float(np.add.reduce(self._loss)), self._slope
 
 
 def _address(array: np.ndarray) -> int:

@@ -86,11 +86,20 @@ def write(address, kind, start, x):
 
 
 @functools.partial(inner, inline=True)
-def write_lane(address, kind, start, X, r):
-    """Store a column of X at the entries from `start` on."""
+def write_entry(address, kind, at, value):
+    """Store one entry."""
+    if kind == SINGLE:
+        store_single(address, at, value)
+    else:
+        store_double(address, at, value)
+
+
+@functools.partial(inner, inline=True)
+def write_lane(address, kind, start, X, r, factor):
+    """Store a column of X, times a factor, at the entries from `start` on."""
     if kind == SINGLE:
         for i in range(X.shape[0]):
-            store_single(address, start + i, X[i, r])
+            store_single(address, start + i, X[i, r] * factor)
     else:
         for i in range(X.shape[0]):
-            store_double(address, start + i, X[i, r])
+            store_double(address, start + i, X[i, r] * factor)

@@ -156,7 +156,6 @@ def _rounds(call, K, b, peak, inside, steps, todo, first):
     sizes = np.empty(left, dtype=np.int64)
     bounds = np.empty(largest + 3, dtype=np.int64)
     diagonal, highest = diagonal_of(K, np.empty(d))
-    one = np.empty(d)
     sums = np.empty((5, LANES))
     for step in range(1, ROUNDS + 1):
         _sort_by_size(inside, steps, todo, left, sizes, order, bounds)
@@ -213,13 +212,11 @@ def _rounds(call, K, b, peak, inside, steps, todo, first):
                                 U[i, r] = top
                                 P[i, r] = top
                         if weights != 0:
-                            write_lane(weights, kind, row * d, U, r)
+                            write_lane(weights, kind, row * d, U, r, 1.0)
                         if alphas != 0:
-                            write_lane(alphas, kind, row * d, P, r)
+                            write_lane(alphas, kind, row * d, P, r, 1.0)
                         if target != 0:
-                            for i in range(d):
-                                one[i] = P[i, r]
-                            calls.finish_loss(call, row, one, sums[LOWER, r], top)
+                            calls.finish_loss(call, row, P, r, sums[LOWER, r], top)
                         worst = calls.finish_bounds(
                             call, row, sums[LOWER, r], sums[UPPER, r], top, step, worst
                         )
