@@ -18,6 +18,7 @@ from geosoftmax import (
     hausdorff_divergence,
     nn,
     potential_logistic_loss,
+    sinkhorn_negentropy,
     sinkhorn_potential,
     solve,
 )
@@ -95,10 +96,12 @@ FUSED = {
     "300 classes": DenseCost(LineCost(300, p=1.5).matrix() / 20),
     "line": LineCost(300),
     "tree": TreeCost([-1] + [(i - 1) // 4 for i in range(1, 200)], 0.5, outputs="leaves"),
+    "three dimensions": GridCost((16, 16, 16)) / 2,
     "zero-one": ZeroOneCost(50),
 }
 #: Those of which predictions, with all their digits, are not waited for either.
 REFINED = ("plane", "small", "120 classes", "line", "tree", "zero-one")
+PLANES = ("plane", "large plane")
 
 
 @pytest.fixture(params=FUSED, ids=str)
@@ -148,6 +151,9 @@ def test_no_synchronisation(fused, request):
         geometric_softmax(scores.detach(), cost, tol=1e-4)
         if name == "plane":
             potential_logistic_loss(scores, target, cost).backward()
+        if name in PLANES:
+            sinkhorn_potential(target, cost)
+            sinkhorn_negentropy(target.requires_grad_(), cost).sum().backward()
         if name in REFINED:
             geometric_softmax(scores, cost).square().sum().backward()
 
@@ -221,6 +227,51 @@ def test_second_derivatives_of_fused_losses(layer, reduction):
     here = f.detach().cpu().double().requires_grad_()
     exact = hessian_product(here, target.cpu().double(), cost.to("cpu"))
     torch.testing.assert_close(fused.cpu().double(), exact, atol=5e-2, rtol=5e-2)
+
+
+def test_values_and_potentials_of_planes():
+    """In float32 they come from one launch each; so does the gradient, and not the one after it."""
+    cost = GridCost((9, 14), p=2) / 2
+    alpha = torch.rand(4, 9, 14, dtype=torch.float64) ** 4
+    alpha[1, :, 2:] = 0
+    alpha /= alpha.sum((1, 2), keepdim=True)
+    results = []
+    for device, dtype in (("cpu", torch.float64), ("cuda", torch.float32)):
+        there, a = cost.to(device), alpha.to(device, dtype).requires_grad_()
+        value = sinkhorn_negentropy(a, there)
+        (slope,) = torch.autograd.grad(value.sum(), a, create_graph=True)
+        (curvature,) = torch.autograd.grad((slope * a.detach()).sum(), a)
+        parts = value, slope, curvature, sinkhorn_potential(a.detach(), there)
+        results.append([p.detach().cpu().double() for p in parts])
+    for expected, found in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_large_trees():
+    """More nodes than a block; class indices are not waited for."""
+    cost = TreeCost([-1] + [(i - 1) // 40 for i in range(1, 20_000)], 0.5)
+    scores = 2 * torch.randn(5, cost.size, generator=torch.Generator().manual_seed(4))
+    target = torch.arange(5) * 4000
+    there, f = cost.to("cuda"), scores.cuda().requires_grad_()
+    run_once(there, f, target.cuda())  # compiles
+    on_device = target.cuda()
+    torch.cuda.synchronize()
+    with no_synchronisation():
+        loss, slope = run_once(there, f, on_device)
+    here = scores.double().requires_grad_()
+    expected, expected_slope = run_once(cost, here, target)
+    torch.testing.assert_close(loss.cpu().double(), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(slope.cpu().double(), expected_slope, atol=1e-6, rtol=1e-5)
+
+
+def test_classes_that_do_not_exist_show_as_nan():
+    scores = torch.zeros(3, 7, device="cuda", requires_grad=True)
+    target = torch.tensor([1, 7, -100], device="cuda")
+    loss = geometric_logistic_loss(scores, target, LineCost(7).to("cuda"), reduction="none")
+    assert loss.isnan().tolist() == [False, True, False]
+    assert loss[2] == 0
+    nothing = torch.full_like(target, -100)
+    assert geometric_logistic_loss(scores, nothing, LineCost(7).to("cuda")).isnan()  # as in torch
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from triton.runtime import interpreter
 
 from geosoftmax import (
     DenseCost,
@@ -13,12 +14,33 @@ from geosoftmax import (
     ZeroOneCost,
     potential_logistic_loss,
     sinkhorn_negentropy,
+    sinkhorn_potential,
 )
 from geosoftmax.backends import reference, settings
-from geosoftmax.backends.triton import grid, hull, policy, potential, refine, rows, sinkhorn
+from geosoftmax.backends.triton import (
+    grid,
+    hull,
+    index_loss,
+    policy,
+    potential,
+    refine,
+    rows,
+    sinkhorn,
+)
 from geosoftmax.solvers.products import Products
 from tests.contracts.backend import plain_solution
 from tests.generators import randn
+
+_plain_patch = interpreter._patch_lang_tensor
+
+
+def _patch_with_loops(tensor, scope):
+    """Triton's interpreter makes an int of an array with one entry, which numpy 2.4 refuses."""
+    _plain_patch(tensor, scope)
+    scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+
+interpreter._patch_lang_tensor = _patch_with_loops
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, on masked lanes
 
@@ -56,7 +78,9 @@ TREES = {
     "all nodes": TreeCost([2, 2, -1, 0, 0, 1, 3, 3, 3], [1, 2, 0, 0.1, 3, 1e-3, 1, 1, 1]),
     "path": TreeCost([-1, *range(8)], 0.3),
     "star": TreeCost([-1] + [0] * 30, outputs="leaves"),
+    "families in several blocks": TreeCost([-1, 0, 0, 0] + [1] * 40 + [3] * 5 + [4] * 300, 0.3),
 }
+SOLIDS = {"2x5x3": GridCost((2, 5, 3)), "3x4x9": GridCost((3, 4, 9), p=2) / 2}
 
 
 # ------------------------------------------------------------------ tables, from a cost
@@ -105,13 +129,20 @@ def solve_line(cost, f, tol, max_iter):
 def solve_tree(cost, f, tol, max_iter):
     tree = cost.as_tree()
     tables = policy.make_tables(tree.parents, tree.levels, tree.outputs, tree.r, tree.D)
+    if DEVICE == "cpu":  # the interpreter scans entry by entry
+        tables = tables._replace(block=16)
     return policy.solve(tables, f)
+
+
+def sinkhorn_tables(cost):
+    return sinkhorn.make_tables(
+        [kernel_of(axis) for axis in cost.axes], [axis.matrix() for axis in cost.axes]
+    )
 
 
 def solve_sinkhorn(cost, alpha):
     if len(cost.shape) == 2:
-        tables = sinkhorn.make_tables([kernel_of(axis) for axis in cost.axes])
-        return sinkhorn.solve_plane(tables, alpha)
+        return sinkhorn.solve_plane(sinkhorn_tables(cost), alpha)
     return sinkhorn.solve_rows(sinkhorn.make_row_tables(kernel_of(cost)), alpha)
 
 
@@ -272,6 +303,63 @@ def test_sinkhorn(name):
     # v itself is ill-conditioned; what matters is the potential
     potential, expected = (torch.log(cost.matvec(x.double())) for x in (v, exact))
     assert (potential - expected)[alpha > 0].abs().max() <= 1e-5
+
+
+@pytest.mark.parametrize("name", PLANES)
+def test_potential_and_value(name):
+    """Of distributions with holes, which are far from some outputs: the potential is there too."""
+    cost = PLANES[name].to(DEVICE)
+    alpha = torch.exp(3 * randn(3, *cost.shape, seed=2)).to(DEVICE)
+    if cost.size > 2:
+        alpha[1, ..., ::2] = 0
+        alpha[2] = 0
+        alpha[2, 0, 0] = 1
+    alpha = alpha / alpha.flatten(1).sum(1).reshape(-1, 1, 1)
+    tables = sinkhorn_tables(cost)
+    expected = sinkhorn_potential(alpha.double(), cost)
+    potential = sinkhorn.potential_plane(tables, alpha.float()).double()
+    assert ((potential - expected).abs() <= 1e-5 * (1 + expected.abs())).all()
+    value = sinkhorn.negentropy_plane(tables, alpha.float()).double()
+    assert torch.allclose(value, sinkhorn_negentropy(alpha.double(), cost), atol=1e-5)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_loss_of_class_indices(reduction):
+    alpha, f = torch.softmax(randn(6, 40), 1).to(DEVICE), randn(6, 40, seed=1).to(DEVICE)
+    lower = (f + randn(6, 40, seed=2).to(DEVICE)).amax(1).double()
+    target = torch.tensor([3, -100, 39, 0, 40, -1], device=DEVICE)
+    real = torch.tensor([1, 1, 1, 1, 0, 0], device=DEVICE).bool()
+    each = (lower - f.double().gather(1, target.clamp(0, 39)[:, None])[:, 0]).clamp_min(0)
+    each[1] = 0
+    slope = alpha - torch.nn.functional.one_hot(target.clamp(0, 39), 40)
+    slope[1] = 0
+    share = 1 / 5 if reduction == "mean" else 1.0
+    loss, found = index_loss.finish(alpha.clone(), lower, f, target, -100, reduction)
+    assert torch.allclose(found[real], (share * slope).to(f.dtype)[real], atol=1e-6)
+    assert found[~real].isnan().all()
+    if reduction == "none":
+        assert torch.allclose(loss[real], each.to(f.dtype)[real], atol=1e-6)
+    else:
+        real_alone = torch.where(real, target, -100)
+        loss, _ = index_loss.finish(alpha, lower, f, real_alone, -100, reduction)
+        share = 1 / 3 if reduction == "mean" else 1.0
+        assert float(loss) == pytest.approx(float(share * each[real].sum()), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", SOLIDS)
+def test_three_dimensions(name):
+    cost = SOLIDS[name].to(DEVICE)
+    f = scores_for(cost, 3)
+    found = split_plane(cost, f, TOL, 1000)
+    compare(cost, f, found, TOL)
+    target = torch.softmax(randn(3, cost.size, seed=3).float(), 1).reshape(f.shape).to(DEVICE)
+    f = torch.where(torch.isneginf(f), -3.0, f)
+    alpha, _, lower, _, _ = split_plane(cost, f, TOL, 1000)
+    loss, slope = grid.loss(plane_tables(cost), f, target, TOL, 1000)
+    linear = (target * f).flatten(1).sum(1)
+    expected = lower + sinkhorn_negentropy(target.double(), cost) - linear
+    assert torch.allclose(loss.double(), expected, atol=1e-4)
+    assert torch.allclose(slope, alpha - target, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["3x5", "31x17", "1x9"])

@@ -192,6 +192,14 @@ def negentropy(alpha: Tensor, v: Tensor, cost: Cost) -> Tensor:
     return _rule(_Negentropy, _NegentropyForward).apply(alpha, cost.parameter, v, cost)
 
 
+def fused_negentropy(
+    alpha: Tensor, value: Tensor, slope: Tensor, cost: Cost,
+    potential_of: Callable[[Tensor], Tensor],
+) -> Tensor:  # fmt: skip
+    """Return ``Ω(α)`` as a function of ``α``, given its slope, the potential."""
+    return _with_slope(alpha, alpha, value, slope, cost, None, lambda a, _: potential_of(a))
+
+
 def log_product(v: Tensor, cost: Cost, log_v: Tensor | None = None) -> Tensor:
     """Return ``log(K v)``: in the log domain, without gradient, where the product underflows.
 

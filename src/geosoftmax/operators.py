@@ -24,7 +24,7 @@ from geosoftmax import solvers
 from geosoftmax.backends.reference import certificate_dtype
 from geosoftmax.costs.base import Cost
 from geosoftmax.solvers import registry, running
-from geosoftmax.solvers.base import Fused, Plan, Purpose, Request
+from geosoftmax.solvers.base import Fused, Plan, Purpose, Request, SinkhornPlan
 from geosoftmax.validation import check_distribution_values, is_concrete
 
 #: Residual of log(v · Kv / α) that counts as solved.
@@ -150,9 +150,7 @@ def _sinkhorn(alpha: Tensor, cost: Cost, name: str, sum_tolerance: float, single
     check_distribution_values(name, alpha, cost, sum_tolerance)
     if alpha.numel() == 0:
         return torch.zeros_like(alpha)
-    batch = alpha.shape[: alpha.dim() - len(cost.shape)]
-    dtype = torch.float32 if single else torch.float64
-    v, residual = registry.plan(per_row(cost, batch), "sinkhorn", dtype).solve(alpha)
+    v, residual = sinkhorn_plan(alpha, cost, single=single).solve(alpha)
     if residual is not None and not float(residual.max()) <= SINKHORN_ACCEPTED:
         count = int((residual > SINKHORN_ACCEPTED).sum())
         warnings.warn(
@@ -162,6 +160,13 @@ def _sinkhorn(alpha: Tensor, cost: Cost, name: str, sum_tolerance: float, single
             stacklevel=2,
         )
     return v
+
+
+def sinkhorn_plan(alpha: Tensor, cost: Cost, *, single: bool) -> SinkhornPlan:
+    """Return the plan for distributions of this batch shape."""
+    batch = alpha.shape[: alpha.dim() - len(cost.shape)]
+    dtype = torch.float32 if single else torch.float64
+    return registry.plan(per_row(cost, batch), "sinkhorn", dtype)
 
 
 @torch.library.custom_op("geosoftmax::sinkhorn", mutates_args=())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor
 
@@ -9,6 +11,7 @@ from geosoftmax import autograd, operators
 from geosoftmax.costs.base import Cost
 from geosoftmax.functional.calls import computed, full_precision
 from geosoftmax.functional.targets import Target
+from geosoftmax.solvers.base import SinkhornPlan
 from geosoftmax.validation import (
     SUM_TOLERANCE,
     check_distribution_values,
@@ -44,6 +47,14 @@ def sinkhorn_negentropy(alpha: Tensor, cost: Cost) -> Tensor:
     tensor([ 0.0000, -0.2191])
     """
     check_signal("alpha", alpha, cost)
+    plan = _fused_plan(alpha, cost)
+    if plan is not None and plan.negentropy is not None and plan.potential is not None:
+        value = plan.negentropy(alpha.detach())
+        if not torch.is_grad_enabled() or not alpha.requires_grad:
+            return value
+        slope = plan.potential(alpha.detach())
+        again = functools.partial(_potential, cost=cost)
+        return autograd.fused_negentropy(alpha, value, slope, cost, again)
     distribution, v = scaled("alpha", alpha, cost)
     return autograd.negentropy(distribution, v, cost).to(alpha.dtype)
 
@@ -73,8 +84,24 @@ def sinkhorn_potential(alpha: Tensor, cost: Cost) -> Tensor:
     tensor([-1.,  0., -1.])
     """
     check_signal("alpha", alpha, cost)
+    plan = _fused_plan(alpha, cost)
+    if plan is not None and plan.potential is not None and autograd.is_constant(alpha):
+        return plan.potential(alpha)
+    return _potential(alpha, cost)
+
+
+def _potential(alpha: Tensor, cost: Cost) -> Tensor:
     distribution, v = scaled("alpha", alpha, cost)
     return autograd.potential(distribution, v, cost).to(alpha.dtype)
+
+
+def _fused_plan(alpha: Tensor, cost: Cost) -> SinkhornPlan | None:
+    """Return a plan that may do it all at once: of float32, without derivatives in the cost."""
+    if alpha.dtype != torch.float32 or alpha.numel() == 0:
+        return None
+    if not autograd.has_plain_gradient(alpha, cost.parameter):
+        return None
+    return operators.sinkhorn_plan(alpha, cost, single=True)
 
 
 @full_precision

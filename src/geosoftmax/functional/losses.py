@@ -106,7 +106,7 @@ def _index_loss(
     if plan.index_loss is None or f.numel() == 0:
         return None
     check_index_shape(target, f, cost)
-    found = plan.index_loss(f.detach(), target, ignore_index, reduction)
+    found = plan.index_loss(f.detach(), target, ignore_index, reduction, options.max_iter)
     if found.bad:
         check_class_indices(target, f, cost, ignore_index)
     if not found.gap <= options.tol:

@@ -71,7 +71,7 @@ def read_target(
 
 def is_plain_index(target: Any, f: Tensor, cost: Cost) -> bool:
     """Whether a target is class indices, and the loss is differentiated in the scores at most."""
-    if not isinstance(target, Tensor) or target.dtype != torch.int64 or not target.is_cpu:
+    if not isinstance(target, Tensor) or target.dtype != torch.int64:
         return False
     parameter = cost.parameter
     if parameter.requires_grad and torch.is_grad_enabled():

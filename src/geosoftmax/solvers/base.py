@@ -113,8 +113,8 @@ class Plan:
     predict: Callable[[Tensor], tuple[Tensor, float]] | None = None
     #: ``(scores, distributions, max_iter, share) -> loss, slope`` of each sample, times the share.
     loss: Callable[[Tensor, Tensor, int, float], tuple[Tensor, Tensor]] | None = None
-    #: ``(scores, indices, ignore_index, reduction)``.
-    index_loss: Callable[[Tensor, Tensor, int, str], IndexLoss] | None = None
+    #: ``(scores, indices, ignore_index, reduction, max_iter)``.
+    index_loss: Callable[[Tensor, Tensor, int, str, int], IndexLoss] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +122,9 @@ class SinkhornPlan:
     """``solve(alpha) -> v, residual``; the residual is None where nothing waits for the device."""
 
     solve: Callable[[Tensor], tuple[Tensor, Tensor | None]]
+    #: ``alpha -> 2 log(Kv)`` and ``alpha -> Ω(alpha)`` at once, in float32.
+    potential: Callable[[Tensor], Tensor] | None = None
+    negentropy: Callable[[Tensor], Tensor] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

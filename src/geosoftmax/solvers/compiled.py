@@ -29,7 +29,9 @@ def compiled_plan(method: str, kernel: Kernel, cost: Cost, request: Request) -> 
         alpha, u, lower, upper, steps = kernel.solve(scores.reshape(*batch, d))
         return alpha.reshape(scores.shape), u.reshape(scores.shape), lower, upper, steps
 
-    def index_loss(scores: Tensor, target: Tensor, ignored: int, reduction: str) -> IndexLoss:
+    def index_loss(
+        scores: Tensor, target: Tensor, ignored: int, reduction: str, max_iter: int
+    ) -> IndexLoss:
         if scores.dim() == 2 and target.dim() == 1:
             return IndexLoss(*kernel.loss(scores, target, ignored, reduction))
         flat = scores.reshape(-1, d), target.reshape(-1)

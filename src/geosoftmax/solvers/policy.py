@@ -11,6 +11,7 @@ from geosoftmax.backends.reference import Rows
 from geosoftmax.costs.base import Cost
 from geosoftmax.solvers.base import Fused, Plan, Request, Solver, without_numba, without_triton
 from geosoftmax.solvers.compiled import compiled_plan
+from geosoftmax.solvers.launched import launched_plan
 from geosoftmax.solvers.products import Products
 from geosoftmax.solvers.tables import shared, tree_tables
 
@@ -43,17 +44,16 @@ class PolicyTriton(Solver):
     backend = "triton"
 
     def accepts(self, cost: Cost, request: Request) -> str | None:
-        """Trees that fit into registers, on GPUs."""
+        """Trees that are not too deep, on GPUs."""
         lacks = without_triton(request) or _misfit(cost)
         if lacks:
             return lacks
         from geosoftmax.backends.triton import policy
 
         tree = cost.as_tree()
-        nodes, deepest = len(tree.parents), len(tree.levels) - 2
-        if nodes > policy.MOST_NODES or deepest > policy.DEEPEST:
-            return f"its kernel holds up to {policy.MOST_NODES} nodes in {policy.DEEPEST} levels"
-        return None
+        if cost.size < policy.MOST_OUTPUTS and len(tree.levels) - 1 <= policy.DEEPEST:
+            return None
+        return f"its kernel is for {policy.DEEPEST} levels and {policy.MOST_OUTPUTS - 1} outputs"
 
     def prepare(self, cost: Cost, request: Request) -> Plan:
         """Return a plan of one launch."""
@@ -97,5 +97,6 @@ def pruning_plan(
     def rows(b: Tensor, start: Tensor | None, max_iter: int) -> Rows:
         return reference.policy(kernel, b)
 
-    dimensions, waits = len(cost.shape), fused is None
-    return Plan(method, request, dimensions, kernel, rows, waits=waits, fused=fused)
+    if fused is not None:
+        return launched_plan(method, cost, request, kernel, rows, fused)
+    return Plan(method, request, len(cost.shape), kernel, rows)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor
 
@@ -53,8 +55,13 @@ class SinkhornTriton(Solver):
 
         still = cost.detach()
         if is_plane(cost, grid.LONGEST_SIDE):
-            planes = sinkhorn.make_tables(axis_kernels(cost))
-            return SinkhornPlan(lambda a: (sinkhorn.solve_plane(planes, a).to(a.dtype), None))
+            matrices = [factor.matrix() for factor in still.factors]
+            planes = sinkhorn.make_tables(axis_kernels(cost), matrices)
+            return SinkhornPlan(
+                lambda a: (sinkhorn.solve_plane(planes, a).to(a.dtype), None),
+                potential=functools.partial(sinkhorn.potential_plane, planes),
+                negentropy=functools.partial(sinkhorn.negentropy_plane, planes),
+            )
         rows = sinkhorn.make_row_tables(still.kernel())
         return SinkhornPlan(lambda a: (sinkhorn.solve_rows(rows, a).to(a.dtype), None))
 

@@ -21,6 +21,7 @@ from geosoftmax.solvers.base import (
     SupportPlan,
     without_triton,
 )
+from geosoftmax.solvers.launched import launched_plan
 from geosoftmax.solvers.polishing import CompiledPolish, Polish, no_compiled_polish, polished
 from geosoftmax.solvers.products import Products
 from geosoftmax.solvers.tables import shared, spectrum
@@ -58,7 +59,7 @@ class SplittingTriton(Solver):
     backend = "triton"
 
     def accepts(self, cost: Cost, request: Request) -> str | None:
-        """Planes, and other costs whose matrix is small, on GPUs."""
+        """Planes, small grids of three dimensions, and costs whose matrix is small, on GPUs."""
         lacks = without_triton(request) or _misfit(cost)
         if lacks:
             return lacks
@@ -66,11 +67,12 @@ class SplittingTriton(Solver):
             return f"its kernels are for float32 and gaps from {SINGLE_PRECISION_GAP:g} on"
         from geosoftmax.backends.triton import grid, rows
 
-        if is_plane(cost, grid.LONGEST_SIDE) or cost.size <= rows.LARGEST_MATRIX:
+        if _on_grid(cost) or cost.size <= rows.LARGEST_MATRIX:
             return None
         return (
-            f"its kernels hold planes with sides up to {grid.LONGEST_SIDE}, or up to "
-            f"{rows.LARGEST_MATRIX} outputs"
+            f"its kernels hold planes with sides up to {grid.LONGEST_SIDE}, grids of three "
+            f"dimensions with up to {grid.MOST_MERGED} outputs, and other costs with up to "
+            f"{rows.LARGEST_MATRIX}"
         )
 
     def prepare(self, cost: Cost, request: Request) -> Plan:
@@ -78,7 +80,7 @@ class SplittingTriton(Solver):
         from geosoftmax.backends.triton import grid, rows
 
         parts = spectrum(cost)
-        if not is_plane(cost, grid.LONGEST_SIDE):
+        if not _on_grid(cost):
             made = shared(cost, "rows", lambda: rows.make_tables(*parts))
             return _launching(cost, request, functools.partial(_with_tol, rows.solve, made))
         power = cost.p or 2.0
@@ -91,6 +93,12 @@ class SplittingTriton(Solver):
 
         solve = functools.partial(_with_tol, grid.solve, planes)
         return _launching(cost, request, solve, loss=loss)
+
+
+def _on_grid(cost: Cost) -> bool:
+    from geosoftmax.backends.triton import grid
+
+    return cost.is_separable and grid.holds(cost.shape)
 
 
 class RefinedTriton(Solver):
@@ -150,10 +158,8 @@ def _launching(cost: Cost, request: Request, solve: Any, loss: Any = None) -> Pl
     def rows(b: Tensor, start: Tensor | None, max_iter: int) -> Rows:
         return in_steps()(b, start, max_iter)  # only from a warm start
 
-    return Plan(
-        "splitting", request, len(cost.shape), kernel, rows, waits=False,
-        fused=functools.partial(solve, request.tol), loss=loss,
-    )  # fmt: skip
+    fused = functools.partial(solve, request.tol)
+    return launched_plan("splitting", cost, request, kernel, rows, fused, loss)
 
 
 # ------------------------------------------------------------------ CPUs, and what is left

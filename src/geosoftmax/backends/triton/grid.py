@@ -1,4 +1,6 @@
-"""Splitting on planes: a whole solve, or a whole loss, in one launch, one program for each sample.
+"""Splitting on grids: a whole solve, or a whole loss, in one launch, one program for each sample.
+
+Kernels see planes. Of three axes the first two become one, whose kernel is the Kronecker product.
 
 Scores and iterates stay in registers; the matrices lie in shared memory. The iteration is that of
 `reference.split`, with ``x = (K + ρ)⁻¹ (b + ρ|s|)`` carried along: a step adds the product of what
@@ -41,6 +43,8 @@ from geosoftmax.backends.triton.tiles import (
 
 #: Longest side of a plane that fits into the registers of one program.
 LONGEST_SIDE = 128
+#: Longest side of one that stands for three axes, and its entries, both padded.
+LONGEST_MERGED_SIDE, MOST_MERGED = 256, 4096
 #: Bytes of shared memory that matrices may take.
 SHARED_FOR_MATRICES = 168_000
 
@@ -56,7 +60,8 @@ class Tuning(NamedTuple):
     refresh: int = 40
 
 
-#: By the number of entries of a padded sample.
+#: For longer sides than `LONGEST_SIDE`, and else by the number of entries of a padded sample.
+MERGED_TUNING = Tuning(8)
 TUNING = {
     256: Tuning(1),
     512: Tuning(2),
@@ -86,6 +91,8 @@ class SplittingPlaneTables(NamedTuple):
     """What a plane's solves read, made once by `make_tables`."""
 
     shape: tuple[int, int]
+    #: Dimensions of a signal.
+    dimensions: int
     #: Steps with the first penalty.
     first_steps: int
     arrays: SplittingPlaneArrays
@@ -94,10 +101,14 @@ class SplittingPlaneTables(NamedTuple):
 def make_tables(
     kernels: list[Tensor], bases: list[Tensor], eigenvalues: Tensor, power: float
 ) -> SplittingPlaneTables:
-    """Make the tables from kernels of both axes, their eigenvectors, and the eigenvalues of ``K``.
+    """Make the tables from kernels of all axes, their eigenvectors, and the eigenvalues of ``K``.
 
     `power` is that of the distances, 1 or 2: it decides the number of first steps.
     """
+    dimensions = len(kernels)
+    if dimensions == 3:
+        kernels, bases = _merged(kernels), _merged(bases)
+        eigenvalues = eigenvalues.flatten(0, 1)
     h, w = eigenvalues.shape
     sides = padded(h), padded(w)
     rho = settings.split_penalty(eigenvalues)
@@ -113,7 +124,21 @@ def make_tables(
         fields,
         penalties.to(torch.float32),
     )
-    return SplittingPlaneTables((h, w), settings.SPLIT_FIRST_STEPS[power], arrays)
+    return SplittingPlaneTables((h, w), dimensions, settings.SPLIT_FIRST_STEPS[power], arrays)
+
+
+def _merged(matrices: list[Tensor]) -> list[Tensor]:
+    return [torch.kron(matrices[0], matrices[1]), matrices[2]]
+
+
+def holds(shape: tuple[int, ...]) -> bool:
+    """Whether the kernels hold grids of this shape."""
+    if len(shape) == 2:
+        return max(shape) <= LONGEST_SIDE
+    if len(shape) != 3:
+        return False
+    sides = padded(shape[0] * shape[1]), padded(shape[2])
+    return max(sides) <= LONGEST_MERGED_SIDE and sides[0] * sides[1] <= MOST_MERGED
 
 
 def solve(
@@ -122,7 +147,7 @@ def solve(
 ) -> Outputs:  # fmt: skip
     """From scores to the distribution, ``u``, its bracket and the iterations."""
     f = scores.contiguous()
-    found = outputs(f, 2)
+    found = outputs(f, tables.dimensions)
     _launch(_solve, tables, (f, found), found.lower.numel(), tol, max_iter, tuning)
     return found
 
@@ -136,7 +161,7 @@ def loss(
     ``Σα Ω*(f) + Ω(α) - ⟨α,f⟩``, at least 0, and ``Σα · softmax - α``; `share` times both.
     """
     f, target = scores.contiguous(), target.contiguous()
-    value, slope = f.new_empty(f.shape[:-2]), torch.empty_like(f)
+    value, slope = f.new_empty(f.shape[: -tables.dimensions]), torch.empty_like(f)
     signals = (f, target, value, slope, share)
     _launch(_loss, tables, signals, value.numel(), tol, max_iter, tuning)
     return value, slope
@@ -148,7 +173,8 @@ def _launch(
 ) -> None:  # fmt: skip
     h, w = tables.shape
     sides = padded(h), padded(w)
-    tuning = tuning or TUNING[sides[0] * sides[1]]
+    if tuning is None:
+        tuning = TUNING[sides[0] * sides[1]] if max(sides) <= LONGEST_SIDE else MERGED_TUNING
     slack = settings.rounding_allowance(h * w, torch.float32)
     with on_device(signals[0]):
         kernel[(samples,)](

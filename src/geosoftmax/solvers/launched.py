@@ -1,0 +1,36 @@
+"""Plans of the Triton backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from geosoftmax.costs.base import Cost
+from geosoftmax.solvers.base import Fused, IndexLoss, Kernel, Plan, Request, SolveRows
+
+
+def launched_plan(
+    method: str,
+    cost: Cost,
+    request: Request,
+    kernel: Kernel,
+    rows: SolveRows,
+    fused: Callable[[Tensor, int], Fused],
+    loss: Callable[[Tensor, Tensor, int, float], tuple[Tensor, Tensor]] | None = None,
+) -> Plan:
+    """Return a plan of one launch, `fused`; `rows` is for warm starts."""
+
+    def index_loss(
+        scores: Tensor, target: Tensor, ignored: int, reduction: str, max_iter: int
+    ) -> IndexLoss:
+        from geosoftmax.backends.triton import index_loss
+
+        alpha, _, lower, _, _ = fused(scores, max_iter)
+        found = index_loss.finish(alpha, lower, scores, target, ignored, reduction)
+        return IndexLoss(*found, gap=0.0, bad=0)  # nothing is read: what is wrong becomes NaN
+
+    return Plan(
+        method, request, len(cost.shape), kernel, rows, waits=False,
+        fused=fused, loss=loss, index_loss=index_loss,
+    )  # fmt: skip
