@@ -96,7 +96,6 @@ FUSED = {
     "300 classes": DenseCost(LineCost(300, p=1.5).matrix() / 20),
     "line": LineCost(300),
     "tree": TreeCost([-1] + [(i - 1) // 4 for i in range(1, 200)], 0.5, outputs="leaves"),
-    "three dimensions": GridCost((16, 16, 16)) / 2,
     "zero-one": ZeroOneCost(50),
 }
 #: Those of which predictions, with all their digits, are not waited for either.
@@ -247,11 +246,17 @@ def test_values_and_potentials_of_planes():
         torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_large_trees():
-    """More nodes than a block; class indices are not waited for."""
-    cost = TreeCost([-1] + [(i - 1) // 40 for i in range(1, 20_000)], 0.5)
-    scores = 2 * torch.randn(5, cost.size, generator=torch.Generator().manual_seed(4))
-    target = torch.arange(5) * 4000
+LARGE = {
+    "tree": TreeCost([-1] + [(i - 1) // 40 for i in range(1, 20_000)], 0.5),
+    "three dimensions": GridCost((16, 16, 16)) / 2,
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_class_indices_of_large_costs_are_not_waited_for(name):
+    cost = LARGE[name]
+    scores = 2 * torch.randn(5, *cost.shape, generator=torch.Generator().manual_seed(4))
+    target = torch.arange(5) * 800
     there, f = cost.to("cuda"), scores.cuda().requires_grad_()
     run_once(there, f, target.cuda())  # compiles
     on_device = target.cuda()
@@ -260,8 +265,12 @@ def test_large_trees():
         loss, slope = run_once(there, f, on_device)
     here = scores.double().requires_grad_()
     expected, expected_slope = run_once(cost, here, target)
-    torch.testing.assert_close(loss.cpu().double(), expected, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(slope.cpu().double(), expected_slope, atol=1e-6, rtol=1e-5)
+    exact = name == "tree"
+    torch.testing.assert_close(
+        loss.cpu().double(), expected, atol=1e-5 if exact else 1e-3, rtol=1e-5
+    )
+    wrong = (slope.cpu().double() - expected_slope).flatten(1).abs().sum(1)
+    assert wrong.max() <= (1e-5 if exact else 0.1)
 
 
 def test_classes_that_do_not_exist_show_as_nan():

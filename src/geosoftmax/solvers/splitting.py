@@ -92,7 +92,8 @@ class SplittingTriton(Solver):
             return grid.loss(planes, scores, target, request.tol, max_iter, share)
 
         solve = functools.partial(_with_tol, grid.solve, planes)
-        return _launching(cost, request, solve, loss=loss)
+        whole = len(cost.shape) == 2  # the matrices of longer sides leave no room for Sinkhorn's
+        return _launching(cost, request, solve, loss=loss if whole else None)
 
 
 def _on_grid(cost: Cost) -> bool:
