@@ -46,9 +46,9 @@ FIRST = 128
 #: Rounds after which a bracket as wide as this shows a smooth field: its support will be large.
 SMOOTH_ROUNDS, SMOOTH_GAP = 8, 0.5
 #: A distribution that moved less than this in a round, in total variation, has settled.
-SETTLED = 5e-5
+SETTLED = 1e-4
 #: Candidates are violated by at least this fraction of the worst violation.
-CANDIDATE = 0.1
+CANDIDATE = 0.05
 #: Violations below this, relative to b, are rounding.
 ROUNDING = 1e-14
 #: Squared distance of an output from the span of the support below which it is dependent.
