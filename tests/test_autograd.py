@@ -363,9 +363,13 @@ def test_autocast_of_a_layer_before():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         scores = layer(x)
         loss = geometric_logistic_loss(scores, y, cost)
+        alpha = geometric_softmax(scores, cost)
     assert scores.dtype == torch.bfloat16
     exact = geometric_logistic_loss(scores.float(), y, cost)
-    torch.testing.assert_close(loss.float(), exact, rtol=2**-8, atol=0)
+    assert loss.dtype == torch.float32  # as torch's own losses
+    torch.testing.assert_close(loss, exact)
+    assert alpha.dtype == torch.bfloat16
+    torch.testing.assert_close(alpha.float().sum(-1), torch.ones(4), atol=2**-7, rtol=0)
     loss.backward()
     assert bool(torch.isfinite(layer.weight.grad).all())
 

@@ -157,6 +157,86 @@ def test_repr_needs_no_values(cost):
     assert repr(cost.to("meta")).startswith(type(cost).__name__)
 
 
+@pytest.mark.parametrize(
+    "cost",
+    [ZeroOneCost(3), LineCost(3), GridCost((2, 3)), TreeCost([-1, 0]), DenseCost([[0.0]])],
+    ids=repr,
+)
+def test_costs_are_cast_and_moved_as_tensors_are(cost):
+    assert cost.float().dtype == torch.float32
+    assert cost.float().double().dtype == torch.float64
+    assert cost.double().cpu() is cost.double()
+    if torch.cuda.is_available():
+        assert cost.cuda().device == cost.cuda(0).device == torch.device("cuda", 0)
+        assert cost.cuda().cpu().device.type == "cpu"
+
+
+# ------------------------------------------------------------------ multiples of a matrix
+
+_X = torch.arange(3.0, dtype=torch.float64)
+#: Usable as it is, and not times 0.1.
+QUARTIC = (_X[:, None] - _X).abs() ** 4
+
+
+def test_a_multiple_that_is_not_positive_definite_is_refused():
+    cost = DenseCost(QUARTIC)
+    assert (cost * 2).size == 3
+    for scaled in (lambda: cost / 10, lambda: 0.1 * cost, lambda: cost * torch.tensor(0.1)):
+        with pytest.raises(ValueError, match="every_scale=True"):
+            scaled()
+
+
+@pytest.mark.parametrize(
+    ("cost", "freely"),
+    [
+        (DenseCost(QUARTIC), False),
+        (DenseCost.from_points(torch.randn(5, 2, dtype=torch.float64), p=1), True),
+        (DenseCost.from_embeddings(torch.randn(5, 3, dtype=torch.float64)), True),
+        (DenseCost(torch.stack([LineCost(3).matrix(), QUARTIC])), False),
+        (LineCost(5, p=2), True),
+        (TreeCost([-1, 0, 0]), True),
+    ],
+    ids=repr,
+)
+def test_costs_know_whether_all_multiples_are_usable(cost, freely):
+    assert cost.scales_freely == freely
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_repaired_for_every_scale(seed):
+    generator = torch.Generator().manual_seed(seed)
+    C = 5 * torch.rand(8, 8, generator=generator, dtype=torch.float64)
+    cost, moved = DenseCost.repair(C, every_scale=True)
+    assert cost.scales_freely
+    assert moved == pytest.approx(float((cost.matrix() - C).abs().max()))
+    for scale in (1e-3, 0.1, 1.0, 30.0):
+        K = torch.exp(-(cost * scale).matrix() / 2)
+        assert float(torch.linalg.eigvalsh(K)[0]) > 0
+
+
+def test_repair_for_every_scale_leaves_distances_as_they_are():
+    points = torch.randn(6, 2, dtype=torch.float64)
+    C = torch.cdist(points, points)
+    assert DenseCost.repair(C, every_scale=True).moved <= 1e-12
+    same = torch.zeros(3, 3, dtype=torch.float64)  # three outputs in one place: kept apart a little
+    assert DenseCost.repair(same, every_scale=True).moved < 1e-5
+
+
+def test_repair_for_every_scale_is_the_nearest_one():
+    """No matrix of squared distances nearby is nearer to what was given."""
+    generator = torch.Generator().manual_seed(3)
+    C = torch.rand(6, 6, generator=generator, dtype=torch.float64) * 4
+    C = (C + C.mT) / 2 * (1 - torch.eye(6, dtype=torch.float64))
+    cost, _ = DenseCost.repair(C, every_scale=True)
+    distance = (cost.matrix() - C).norm()
+    for _ in range(200):
+        other = torch.randn(6, 5, generator=generator, dtype=torch.float64)
+        other = torch.cdist(other, other).square()
+        for t in (1e-3, 1e-2, 0.1):  # convex: towards any other one
+            mixed = (1 - t) * cost.matrix() + t * other * torch.rand((), generator=generator)
+            assert (mixed - C).norm() >= distance * (1 - 1e-4)
+
+
 LONG = {
     "p1": lambda: LineCost(1500) * 0.01,
     "p1-uneven": lambda: LineCost(torch.rand(1500, dtype=torch.float64).cumsum(0)),

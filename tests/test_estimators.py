@@ -21,7 +21,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_valid
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from geosoftmax import DenseCost, GridCost, LineCost, geometric_softmax
+from geosoftmax import DenseCost, GridCost, LineCost, TreeCost, geometric_softmax
 from geosoftmax.estimators import GeometricClassifier, GeometricClassifierCV
 from tests.conftest import data_file
 
@@ -187,7 +187,9 @@ def test_ordered_categories_give_the_order(wrap):
 def test_categories_without_order_are_sorted_labels():
     X, y = ordered(classes=3)
     column = pd.Series(pd.Categorical(np.array(["b", "c", "a"])[y], categories=["b", "c", "a"]))
-    assert list(GeometricClassifier().fit(X, column).classes_) == ["a", "b", "c"]
+    with pytest.warns(UserWarning, match="by the alphabet"):
+        model = GeometricClassifier().fit(X, column)
+    assert list(model.classes_) == ["a", "b", "c"]
 
 
 @each_estimator
@@ -304,8 +306,8 @@ def test_constant_features_get_no_weight():
 
 def test_one_sample_per_class():
     X = np.array([[0.0], [1.0], [2.0]])
-    model = GeometricClassifier(alpha=1e-3).fit(X, ["a", "b", "c"])
-    assert list(model.predict(X)) == ["a", "b", "c"]
+    model = GeometricClassifier(alpha=1e-3, classes=["1", "2", "3"]).fit(X, ["1", "2", "3"])
+    assert list(model.predict(X)) == ["1", "2", "3"]
 
 
 def test_more_features_than_samples():
@@ -474,3 +476,57 @@ def test_real_ordinal_sets(name):
     truth = test[:, -1]
     error = np.abs(model.predict(test[:, :-1]) - truth).mean()
     assert error < 0.9 * np.abs(np.median(train[:, -1]) - truth).mean()
+
+
+# ------------------------------------------------------------------ which class is which
+
+ANIMALS = TreeCost.from_dict({"pets": ["cat", "dog"], "wheels": ["bus", "van"]})
+
+
+def animals(n=80):
+    rng = np.random.default_rng(0)
+    position = rng.integers(4, size=n)
+    return rng.normal(size=(n, 3)) + position[:, None], np.array(ANIMALS.names)[position], position
+
+
+def test_labels_are_matched_with_the_names_of_a_taxonomy():
+    X, y, position = animals()
+    model = GeometricClassifier(ANIMALS).fit(X, y)
+    assert model.classes_.tolist() == ["cat", "dog", "bus", "van"]
+    unnamed = GeometricClassifier(DenseCost(ANIMALS.matrix())).fit(X, position)
+    np.testing.assert_allclose(model.coef_, unnamed.coef_, atol=1e-6)
+    one_unseen = y != "bus"  # a class that does not occur keeps its place
+    model = GeometricClassifier(ANIMALS).fit(X[one_unseen], y[one_unseen])
+    assert model.classes_.tolist() == ["cat", "dog", "bus", "van"]
+    chosen = GeometricClassifierCV([ANIMALS, "zero-one"], cv=2).fit(X, y)
+    assert chosen.classes_.tolist() == ["cat", "dog", "bus", "van"]
+
+
+def test_labels_that_a_taxonomy_does_not_name_are_refused():
+    X, y, position = animals()
+    with pytest.raises(ValueError, match="does not name"):
+        GeometricClassifier(ANIMALS).fit(X, position)
+    with pytest.raises(ValueError, match="leave `classes` out"):
+        GeometricClassifier(ANIMALS, classes=["bus", "cat", "dog", "van"]).fit(X, y)
+    other = TreeCost.from_dict({"a": ["dog", "cat"], "b": ["bus", "van"]})
+    with pytest.raises(ValueError, match="differently"):
+        GeometricClassifierCV([ANIMALS, other], cv=2).fit(X, y)
+
+
+@pytest.mark.parametrize("cost", ["squared", "absolute", LineCost(3)], ids=str)
+def test_an_alphabetical_order_is_warned_of(cost):
+    X, y, _ = animals()
+    y = np.array(["low", "medium", "high"])[np.unique(y, return_inverse=True)[1] % 3]
+    with pytest.warns(UserWarning, match=r"by the alphabet: \['high', 'low', 'medium'\]"):
+        GeometricClassifier(cost).fit(X, y)
+    GeometricClassifier(cost, classes=["low", "medium", "high"]).fit(X, y)
+    ordered = pd.Categorical(y, ["low", "medium", "high"], ordered=True)
+    GeometricClassifier(cost).fit(X, pd.Series(ordered))
+    GeometricClassifier("zero-one").fit(X, y)  # any order will do
+
+
+def test_scales_that_a_matrix_does_not_bear_are_refused():
+    x = np.arange(3.0)
+    model = GeometricClassifier(np.abs(x[:, None] - x) ** 4, scale=0.1)
+    with pytest.raises(ValueError, match="every_scale=True"):
+        model.fit(np.random.default_rng(0).normal(size=(30, 2)), np.arange(30) % 3)

@@ -457,6 +457,22 @@ def test_repr(kind):
     assert repr(kind(ZeroOneCost(3))) == f"{kind.__name__}(ZeroOneCost(3))"
 
 
+def test_scales_of_costs_with_unusable_multiples_are_not_learnt():
+    x = torch.arange(3.0, dtype=torch.float64)
+    cost = DenseCost((x[:, None] - x).abs() ** 4)
+    nn.GeometricLogisticLoss(cost)
+    with pytest.raises(ValueError, match="every_scale=True"):
+        nn.GeometricLogisticLoss(cost, learn_scale=True)
+
+
+def test_repr_of_a_loss_tells_its_options():
+    loss = nn.GeometricLogisticLoss(ZeroOneCost(2), torch.tensor([1.0, 0.5]), 7, "sum", 0.25)
+    options = "weight=[1.0, 0.5], ignore_index=7, reduction='sum', label_smoothing=0.25"
+    assert repr(loss) == f"GeometricLogisticLoss(ZeroOneCost(2), {options})"
+    many = nn.GeometricLogisticLoss(ZeroOneCost(20), torch.ones(20))
+    assert repr(many).endswith("weight='tensor of shape (20,)')")
+
+
 # dynamo makes a torch.autograd.Function of its own, which torch warns about
 
 

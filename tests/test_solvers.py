@@ -28,6 +28,22 @@ UNEVEN = [0.0, 0.1, 1.5, 1.75, 4.0, 4.5, 9.0, 11.0]
 PARENTS = [-1, 0, 0, 1, 1, 1, 2, 4, 4, 7, 9]
 
 
+@pytest.mark.parametrize(
+    "cost",
+    [LineCost(2), LineCost(2, p=2), ZeroOneCost(2), TreeCost([-1, 0]), GridCost((2, 1), p=2)],
+    ids=repr,
+)
+@pytest.mark.parametrize("far", [200.0, 760.0, 1400.0, 3000.0])
+def test_a_start_on_the_other_side_is_no_worse_than_none(cost, far):
+    """Its energy underflows: it then says nothing about the row."""
+    scores = torch.tensor([[far, 0.0], [1.0, 2.0]], dtype=torch.float64).reshape(2, *cost.shape)
+    first = solve(scores, cost)
+    other = scores.reshape(2, 2).flip(1).reshape(scores.shape)
+    warm = solve(other, cost, init=first)
+    assert warm.converged.all()
+    assert_close(warm.alpha, solve(other, cost).alpha)
+
+
 class TestThreshold(RowsAreIndependent, SolverContract):
     method = "threshold"
     costs: ClassVar = {

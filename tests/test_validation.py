@@ -256,6 +256,13 @@ def test_options_must_make_sense(function, options, error, words):
         function(SCORES, LINE, **options)
 
 
+@pytest.mark.parametrize("target", [torch.tensor([0, 1]), torch.full((2, 3), 1 / 3)], ids=str)
+def test_infinite_scores_of_a_loss_are_not_called_nan(target):
+    scores = torch.tensor([[0.0, 1.0, 2.0], [0.0, math.inf, 1.0]])
+    with pytest.raises(ValueError, match=r"\+inf in 1 of 2 rows"):
+        gs.geometric_logistic_loss(scores, target, LINE)
+
+
 @pytest.mark.parametrize(
     ("init", "error", "words"),
     [
@@ -280,6 +287,8 @@ def test_warm_starts_must_be_weights(init, error, words):
         ({"label_smoothing": math.nan}, ValueError, ["label_smoothing"]),
         ({"weight": torch.ones(4)}, ValueError, ["weight", "(3,)", "(4,)"]),
         ({"weight": [1.0, 1.0, 1.0]}, TypeError, ["weight", "Tensor", "list"]),
+        ({"weight": torch.tensor([1.0, -1.0, 1.0])}, ValueError, ["weight", "at least 0"]),
+        ({"weight": torch.tensor([1.0, math.inf, 1.0])}, ValueError, ["weight", "finite"]),
     ],
     ids=str,
 )

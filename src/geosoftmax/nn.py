@@ -52,6 +52,12 @@ class CostModule(nn.Module):
         super().__init__()
         if not isinstance(cost, Cost):
             raise TypeError(f"cost must be a geosoftmax Cost; got {type(cost).__name__}.")
+        if learn_scale and not cost.scales_freely:
+            raise ValueError(
+                f"the scale of {cost!r} cannot be learnt: multiples of it need not be positive "
+                "definite. DenseCost.repair(C, every_scale=True) returns the nearest cost of which "
+                "every multiple is usable."
+            )
         for k, tensor in enumerate(cost.tensors):
             if isinstance(tensor, nn.Parameter):
                 self.register_parameter(f"cost_{k}", tensor)
@@ -230,6 +236,21 @@ class GeometricLogisticLoss(_SolvingModule):
         self.ignore_index = ignore_index
         self.reduction = reduction
         self.label_smoothing = label_smoothing
+
+    def extra_repr(self) -> str:
+        """Describe the cost, and what differs from the defaults."""
+        weight = None
+        if self.weight is not None:
+            few = self.weight.numel() <= 10
+            weight = self.weight.tolist() if few else f"tensor of shape {tuple(self.weight.shape)}"
+        options = {
+            "weight": weight,
+            "ignore_index": None if self.ignore_index == -100 else self.ignore_index,
+            "reduction": None if self.reduction == "mean" else self.reduction,
+            "label_smoothing": self.label_smoothing or None,
+        }
+        told = [f"{name}={value!r}" for name, value in options.items() if value is not None]
+        return ", ".join([super().extra_repr(), *told])
 
     def forward(self, scores: Tensor, target: Tensor) -> Tensor:
         """Return the loss of scores against class indices or distributions."""

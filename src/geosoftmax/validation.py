@@ -274,6 +274,8 @@ def check_weight(weight: Any, cost: Cost) -> None:
         raise TypeError(f"weight must be a floating-point torch.Tensor; got {kind}.")
     if tuple(weight.shape) != cost.shape:
         raise ValueError(f"weight must have shape {cost.shape}; got {tuple(weight.shape)}.")
+    if is_readable(weight) and not bool((torch.isfinite(weight) & (weight >= 0)).all()):
+        raise ValueError("weight must be finite and at least 0 for every output.")
 
 
 # ------------------------------------------------------------------ costs
@@ -401,6 +403,18 @@ def check_matrix_shape(C: Tensor) -> None:
             f"cost matrix must be square, (d, d), or (batch, d, d) for one cost per sample; "
             f"got shape {tuple(C.shape)}."
         )
+
+
+def check_scaled(C: Tensor, factor: Tensor) -> None:
+    """Refuse a matrix that was usable until it was multiplied."""
+    try:
+        check_positive_definite(C)
+    except ValueError:
+        raise ValueError(
+            f"this cost cannot be multiplied by {float(factor):g}: exp(-C/2) is positive definite "
+            "for C as it was, not for that multiple. DenseCost.repair(C, every_scale=True) returns "
+            "the nearest cost of which every multiple is usable."
+        ) from None
 
 
 def check_positive_definite(C: Tensor) -> None:

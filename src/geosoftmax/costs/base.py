@@ -153,6 +153,11 @@ class Cost(ABC):
         return None
 
     @property
+    def scales_freely(self) -> bool:
+        """Whether ``exp(-cC/2)`` is positive definite for every ``c > 0``, not for 1 alone."""
+        return True
+
+    @property
     def is_separable(self) -> bool:
         """Whether ``K`` is a Kronecker product of smaller kernels, one for each axis."""
         return False
@@ -206,6 +211,24 @@ class Cost(ABC):
         if all(a is b for a, b in zip(moved, tensors, strict=True)):
             return self
         return self.with_tensors(moved)
+
+    def cpu(self) -> Self:
+        """Move to the CPU."""
+        return self.to("cpu")
+
+    def cuda(self, device: int | str | torch.device | None = None) -> Self:
+        """Move to a GPU: the current one, unless it is named."""
+        return self.to(
+            torch.device("cuda", device) if isinstance(device, int) else device or "cuda"
+        )
+
+    def float(self) -> Self:
+        """Cast to float32."""
+        return self.to(torch.float32)
+
+    def double(self) -> Self:
+        """Cast to float64."""
+        return self.to(torch.float64)
 
     def detach(self) -> Self:
         """Return the cost without gradient history."""

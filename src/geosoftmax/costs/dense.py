@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +16,8 @@ from geosoftmax.validation import (
     check_matrix_shape,
     check_multiplier,
     check_power,
+    check_scaled,
+    is_readable,
 )
 
 #: Up to this many outputs, supports are masked rather than gathered.
@@ -98,12 +101,27 @@ class DenseCost(Cost):
         return cls.from_points(E / length, p=2) * 0.5
 
     @staticmethod
-    def repair(C: Any, *, smallest: float = 1e-6, max_iter: int = 1000) -> Repair:
+    def repair(
+        C: Any, *, every_scale: bool = False, smallest: float = 1e-6, max_iter: int = 1000
+    ) -> Repair:
         """Return the nearest usable cost, and how far it moved.
 
         The matrix is symmetrised; then ``exp(-C/2)`` is replaced by the nearest (Frobenius)
         matrix with unit diagonal, entries in ``(0, 1]`` and eigenvalues of at least `smallest`, by
         Dykstra's alternating projections.
+
+        Such a cost can be used as it is. To multiply it, or to learn its scale, ask for one that is
+        usable at every scale: the nearest matrix of squared distances between points.
+
+        Parameters
+        ----------
+        C : array_like, shape (d, d)
+        every_scale : bool
+            Return a cost whose multiples are usable too. It may have to move further.
+        smallest : float
+            The smallest eigenvalue of ``exp(-C/2)``, of the cost as it is returned.
+        max_iter : int
+            Projections, at most.
 
         Returns
         -------
@@ -125,6 +143,13 @@ class DenseCost(Cost):
             raise ValueError("cost matrix holds NaN or infinite values: no nearest cost exists.")
         eye = torch.eye(original.shape[0], dtype=torch.float64, device=original.device)
         symmetric = ((original + original.mT) / 2).clamp_min(0) * (1 - eye)
+        if every_scale:
+            if not is_negative_type(symmetric):
+                symmetric = _nearest_squared_distances(symmetric, max_iter)
+            if float(torch.linalg.eigvalsh(torch.exp(-symmetric / 2))[0]) < smallest:
+                apart = -2 * math.log1p(-2 * smallest)  # a zero-one cost, which every scale has
+                symmetric = symmetric + apart * (1 - eye)
+            return Repair(DenseCost(symmetric), float((symmetric - original).abs().max()))
         K = torch.exp(-symmetric / 2)
         if float(torch.linalg.eigvalsh(K)[0]) < smallest:
             near = _nearest_kernel(K, smallest, max_iter)
@@ -150,7 +175,14 @@ class DenseCost(Cost):
 
     def __mul__(self, factor: float | Tensor) -> DenseCost:
         factor = check_multiplier(factor).to(self.C.device)
-        return self.with_parameter(self.C * factor)
+        C = self.C * factor
+        if is_readable(C) and not C.requires_grad:
+            check_scaled(C, factor)
+        return self.with_parameter(C)
+
+    @property
+    def scales_freely(self) -> bool:
+        return self.C.is_meta or is_negative_type(self.C)
 
     def __repr__(self) -> str:
         size = self.shape[0]
@@ -195,6 +227,38 @@ class DenseCost(Cost):
 
     def matrix(self) -> Tensor:
         return self.C
+
+
+def is_negative_type(C: Tensor) -> bool:
+    """Whether ``exp(-c C)`` is positive semidefinite for all c: ``xᵀCx ≤ 0`` where ``Σx = 0``."""
+    largest = torch.linalg.eigvalsh(_centred(wide(C.detach())))[..., -1]
+    return bool((largest <= 10 * C.shape[-1] * torch.finfo(C.dtype).eps * C.abs().amax()).all())
+
+
+def _centred(C: Tensor) -> Tensor:
+    """Return ``P C P`` with ``P = I - 11ᵀ/d``."""
+    C = C - C.mean(-1, keepdim=True)
+    return C - C.mean(-2, keepdim=True)
+
+
+def _nearest_squared_distances(C: Tensor, max_iter: int) -> Tensor:
+    """Project on {``xᵀCx ≤ 0`` where ``Σx = 0``} ∩ {zero diagonal, no negative entry} (Dykstra)."""
+    eye = torch.eye(C.shape[0], dtype=C.dtype, device=C.device)
+    correction = torch.zeros_like(C)
+    small = 1e-9 * float(C.max())
+    for _ in range(max_iter):
+        start = C - correction
+        values, vectors = torch.linalg.eigh(_centred(start))
+        spectral = start - (vectors * values.clamp_min(0)) @ vectors.mT
+        correction = spectral - start
+        C = spectral.clamp_min(0) * (1 - eye)
+        if float(torch.linalg.eigvalsh(_centred(C))[-1]) <= small:
+            break
+    # Exactly of that kind: distances between the points that the rest of it describes.
+    values, vectors = torch.linalg.eigh(-_centred(C) / 2)
+    gram = (vectors * values.clamp_min(0)) @ vectors.mT
+    squared = gram.diagonal()[:, None] + gram.diagonal() - 2 * gram
+    return ((squared + squared.mT) / 2).clamp_min(0) * (1 - eye)
 
 
 def _nearest_kernel(K: Tensor, smallest: float, max_iter: int) -> Tensor:

@@ -39,8 +39,9 @@ class GeometricClassifier(LinearGeometric):
     fit_intercept : bool
     classes : sequence, optional
         All classes in their order, for labels that do not sort by themselves, and to name classes
-        that do not occur in the data. By default the order of `y` if it is an ordered pandas
-        categorical, else the sorted labels that occur.
+        that do not occur in the data. By default the names of the outputs of the cost, if it has
+        any, else the order of `y` if it is an ordered pandas categorical, else the sorted labels
+        that occur.
     class_weight : dict, "balanced", optional
         As in scikit-learn.
     max_iter : int

@@ -12,10 +12,11 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from geosoftmax.costs.base import Cost
 from geosoftmax.estimators._reading import (
-    categories_of,
     decision_costs,
     read_classes,
     read_decision,
+    read_order,
+    warn_of_alphabet,
     weigh,
 )
 from geosoftmax.functional import geometric_softmax
@@ -119,9 +120,11 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
     def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray]:
         """Validate; set `classes_`; return X, the positions of the classes of y, the weights."""
         read_decision(self.decision)
-        classes = categories_of(y) if self.classes is None else self.classes
+        given = y
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS, order="C")
-        self.classes_, target = read_classes(y, classes)
+        order = read_order(given, self.classes, self.cost)
+        warn_of_alphabet(y, order, self.cost)
+        self.classes_, target = read_classes(y, order)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         return X, target, weigh(weight, self.class_weight, self.classes_, target, y)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import warnings
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,53 @@ def categories_of(y: Any) -> Any:
     """Return the categories of an ordered pandas categorical, in their order; else None."""
     kind: Any = getattr(y, "dtype", None)
     return kind.categories if getattr(kind, "ordered", False) else None
+
+
+def read_order(y: Any, classes: Any, cost: Any) -> Any:
+    """Return the labels in the order of the outputs of the cost, None if nothing says it.
+
+    The names of a cost say it (a taxonomy has them), then `classes`, then an ordered categorical.
+    """
+    names = _names_of(cost)
+    if names is None:
+        return categories_of(y) if classes is None else classes
+    if classes is not None and list(classes) != list(names):
+        raise ValueError(
+            f"classes is {list(classes)}, but the cost names its outputs {list(names)}: leave "
+            "`classes` out, and labels are matched by these names."
+        )
+    unknown = sorted(set(np.unique(np.asarray(y)).tolist()) - set(names), key=str)
+    if unknown:
+        raise ValueError(
+            f"y holds labels that the cost does not name: {unknown[:10]}; it names {list(names)}."
+        )
+    return names
+
+
+def _names_of(cost: Any) -> tuple[str, ...] | None:
+    given = [getattr(one, "names", None) for one in read_costs(cost)]
+    named = list(dict.fromkeys(tuple(names) for names in given if names is not None))
+    if len(named) > 1:
+        raise ValueError("the costs name their outputs differently, or in another order.")
+    return named[0] if named else None
+
+
+def warn_of_alphabet(y: np.ndarray, order: Any, cost: Any) -> None:
+    """Say so where positions matter and nothing but the alphabet gives them."""
+    if order is not None or not any(map(_by_position, read_costs(cost))):
+        return
+    found = np.unique(y)
+    if len(found) > 2 and found.dtype.kind in "UO" and isinstance(found[0], str):
+        warnings.warn(
+            f"the classes are ordered by the alphabet: {found.tolist()[:10]}. This cost depends on "
+            "their order. Name them in order in `classes`, or use an ordered pandas categorical.",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _by_position(cost: Any) -> bool:
+    return isinstance(cost, LineCost) or (isinstance(cost, str) and cost != "zero-one")
 
 
 def read_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -23,13 +23,26 @@ _WITH_AUTOCAST = ("cpu", "cuda", "mps", "xpu")
 
 def full_precision(function: F) -> F:
     """Keep autocast out: certificates need the digits that it would drop."""
+    return _without_autocast(function, widen=False)
 
+
+def full_precision_loss(function: F) -> F:
+    """Keep autocast out, and return float32 under it, as torch does for its own losses.
+
+    A loss in half precision overflows where a gradient scaler multiplies it.
+    """
+    return _without_autocast(function, widen=True)
+
+
+def _without_autocast(function: F, widen: bool) -> F:
     @functools.wraps(function)
     def wrapped(signal: Tensor, *args: Any, **kwargs: Any) -> Any:
         device = signal.device.type if isinstance(signal, Tensor) else "cpu"
         if device not in _WITH_AUTOCAST or not torch.is_autocast_enabled(device):
             return function(signal, *args, **kwargs)
         with torch.autocast(device, enabled=False):
+            if widen and signal.dtype in (torch.float16, torch.bfloat16):
+                signal = signal.to(torch.float32)
             return function(signal, *args, **kwargs)
 
     return cast(F, wrapped)

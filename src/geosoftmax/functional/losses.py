@@ -7,7 +7,7 @@ from torch import Tensor
 
 from geosoftmax import autograd, operators
 from geosoftmax.costs.base import Cost
-from geosoftmax.functional.calls import computed, full_precision, settle
+from geosoftmax.functional.calls import computed, full_precision_loss, settle
 from geosoftmax.functional.entropy import fenchel_young
 from geosoftmax.functional.targets import (
     Target,
@@ -25,7 +25,7 @@ from geosoftmax.validation import (
 )
 
 
-@full_precision
+@full_precision_loss
 def geometric_logistic_loss(
     scores: Tensor,
     target: Tensor,
@@ -90,8 +90,9 @@ def geometric_logistic_loss(
     fused = _distribution_loss(f, wanted, weight, cost, reduction, options)
     if fused is not None:
         return fused.to(scores.dtype)
-    lowest = torch.finfo(f.dtype).min  # rows that are all -inf are refused, not turned to NaN
-    f = f - f.detach().amax(autograd.signal_dims(cost), keepdim=True).clamp_min(lowest)
+    finite = torch.finfo(f.dtype)  # rows that are all -inf, or hold +inf, are refused, not NaN
+    peak = f.detach().amax(autograd.signal_dims(cost), keepdim=True)
+    f = f - peak.clamp(finite.min, finite.max)
     alpha, u, lower, _, _ = operators.solve(f.detach(), cost, options)
     conjugate = autograd.log_sum_exp(f, u, alpha, lower, cost)
     loss = fenchel_young(wanted, f, conjugate, cost)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from geosoftmax import autograd
 from geosoftmax.costs.base import Cost
-from geosoftmax.functional.calls import computed, full_precision
+from geosoftmax.functional.calls import computed, full_precision, full_precision_loss
 from geosoftmax.functional.entropy import fenchel_young
 from geosoftmax.functional.targets import Target, read_target, reduce_loss, share_of
 from geosoftmax.solvers import registry
@@ -51,7 +51,7 @@ def potential_softmax(logits: Tensor, cost: Cost) -> Tensor:
     return alpha.to(logits.dtype)
 
 
-@full_precision
+@full_precision_loss
 def potential_logistic_loss(
     logits: Tensor, target: Tensor, cost: Cost, *, reduction: str = "mean"
 ) -> Tensor:

@@ -90,12 +90,15 @@ def _continue(plan: Plan, b: Tensor, init: Tensor, max_iter: int) -> Rows:
     """Return the rows that a warm start solves as they are, and solve the others from it."""
     check_init_values(init)
     start = init.to(b.dtype).reshape(b.shape)
-    # A start that tells nothing about a row is replaced by the obstacle itself.
-    useless = (start * b).flatten(1).sum(1) <= 0
-    start = torch.where(useless.reshape(-1, *[1] * (b.dim() - 1)), b, start)
     u, lower, upper = reference.certify(plan.kernel, b, start)
+    # A start that tells nothing about a row, or whose energy underflows, is replaced by the
+    # obstacle itself.
+    useless = ~torch.isfinite(upper - lower)
+    if bool(useless.any()):
+        start = torch.where(useless.reshape(-1, *[1] * (b.dim() - 1)), b, start)
+        u, lower, upper = reference.certify(plan.kernel, b, start)
     rows = Rows(u, lower, upper, torch.zeros(lower.shape, dtype=torch.int64, device=b.device))
-    pending = (upper - lower > plan.request.tol).nonzero()[:, 0]
+    pending = (~(upper - lower <= plan.request.tol)).nonzero()[:, 0]
     if pending.numel() == 0:
         return rows
     if plan.per_row:  # the plan is for these very rows
