@@ -28,6 +28,7 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
     """Scores ``f = coef_ x + intercept_``, probabilities ``geometric_softmax(f)``, a decision."""
 
     classes: Any
+    cost: Any
     class_weight: Any
     decision: Any
     classes_: np.ndarray
