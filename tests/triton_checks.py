@@ -23,6 +23,8 @@ from geosoftmax.backends.triton import (
     index_loss,
     policy,
     potential,
+    predict,
+    predict_rows,
     refine,
     rows,
     sinkhorn,
@@ -117,8 +119,9 @@ def split_rows(cost, f, tol, max_iter):
     return rows.solve(rows.make_tables(*spectrum(cost)), f, tol, max_iter)
 
 
-def refined(cost, f, tol, max_iter):
-    return refine.solve(refine.make_tables(*spectrum(cost)), f, tol, max_iter)
+def predicted(cost, f, tol, max_iter):
+    kernel = predict if cost.is_separable and len(cost.shape) == 2 else predict_rows
+    return kernel.solve(kernel.make_tables(*spectrum(cost)), f, tol, max_iter)
 
 
 def solve_line(cost, f, tol, max_iter):
@@ -228,7 +231,7 @@ def test_rows(name, batch):
 
 
 @pytest.mark.parametrize("entry", [0.2, -0.2])
-@pytest.mark.parametrize("solve", [split_rows, refined])
+@pytest.mark.parametrize("solve", [split_rows, predicted])
 def test_brackets_hold_where_the_diagonal_is_not_one(solve, entry):
     """As of a matrix that gradient steps have moved."""
     C = 3 * DenseCost.from_points(randn(12, 3, seed=1), p=1).matrix()  # far from singular
@@ -252,11 +255,29 @@ SMALL = {name: ROWS[name] for name in ("one", "ordinal", "points", "3-d", "zero-
 REFINED = {**SMALL, "3x5": PLANES["3x5"]}
 
 
-@pytest.mark.parametrize("name", REFINED)
-def test_refined(name):
-    cost = REFINED[name].to(DEVICE)
+@pytest.mark.parametrize("name", [*REFINED, "1x9", "31x17"])
+def test_predicted(name):
+    """To the digits of float32, in the distribution too."""
+    cost = {**REFINED, **PLANES}[name].to(DEVICE)
     f = scores_for(cost, 2)
-    compare(cost, f, refined(cost, f, 1e-6, 1000), 1e-6)
+    found = predicted(cost, f, 1e-6, 1000)
+    compare(cost, f, found, 1e-6)
+    peak = reference.peaks(f.double(), len(cost.shape))
+    b = reference.obstacle(f.double(), peak, len(cost.shape))
+    weights = (plain_solution(cost, b).u * b).flatten(1)
+    moved = found.alpha.double().flatten(1) - weights / weights.sum(1, keepdim=True)
+    assert (moved.abs().sum(1) / 2 <= 1e-4).all()
+
+
+@pytest.mark.parametrize("name", ["3x5", "ordinal"])
+def test_predictions_of_bad_rows_are_nan_and_of_their_neighbours_are_not(name):
+    cost = REFINED[name].to(DEVICE)
+    f = scores_for(cost, 3)
+    expected = predicted(cost, f, 1e-6, 1000).alpha
+    f[1].view(-1)[0] = float("nan")
+    alpha = predicted(cost, f, 1e-6, 1000).alpha
+    assert alpha[1].isnan().all()
+    assert torch.equal(alpha[[0, 2]], expected[[0, 2]])
 
 
 @pytest.mark.parametrize("name", REFINED)
@@ -396,13 +417,13 @@ def test_loss_of_the_potential_layer(name, width):
     assert slope.isfinite().all()
 
 
-@pytest.mark.parametrize("kernel", ["planes", "rows", "lines", "trees", "refined"])
+@pytest.mark.parametrize("kernel", ["planes", "rows", "lines", "trees", "predicted"])
 def test_rows_without_a_solution_show_it_and_spoil_no_other(kernel):
     cost, solve = {
         "planes": (PLANES["3x5"], split_plane),
         "rows": (ROWS["ordinal"], split_rows),
         "lines": (LINES["few"], solve_line),
-        "refined": (ROWS["ordinal"], refined),
+        "predicted": (ROWS["ordinal"], predicted),
         "trees": (TREES["all nodes"], solve_tree),
     }[kernel]
     cost = cost.to(DEVICE)

@@ -103,7 +103,7 @@ def _on_grid(cost: Cost) -> bool:
 
 
 class RefinedTriton(Solver):
-    """Predictions with all digits of float32, in one launch, in float64."""
+    """Predictions with all digits of float32, in one launch; systems on a support."""
 
     method = "splitting"
     backend = "triton"
@@ -114,34 +114,37 @@ class RefinedTriton(Solver):
         lacks = without_triton(request) or _misfit(cost)
         if lacks:
             return lacks
-        from geosoftmax.backends.triton import refine
+        from geosoftmax.backends.triton import predict, predict_rows, refine
 
         if request.dtype != torch.float32:
-            return "its kernel is for float32"
-        if request.purpose != "support" and request.tol < refine.SMALLEST_GAP:
-            return f"its kernel is for gaps from {refine.SMALLEST_GAP:g} on"
+            return "its kernels are for float32"
+        if request.purpose != "support" and request.tol < predict.SMALLEST_GAP:
+            return f"its kernels are for gaps from {predict.SMALLEST_GAP:g} on"
         if request.method == "auto" and cost.structure is not None:
             return "another method is exact"
-        if cost.is_separable and len(cost.shape) == 2:
-            fits = is_plane(cost, refine.LONGEST_SIDE)
+        if request.purpose == "support":
+            longest, largest = refine.LONGEST_SIDE, refine.LARGEST_MATRIX
         else:
-            fits = cost.size <= refine.LARGEST_MATRIX
-        if fits:
+            longest, largest = predict.LONGEST_SIDE, predict_rows.LARGEST_MATRIX
+        plane = cost.is_separable and len(cost.shape) == 2
+        if is_plane(cost, longest) if plane else cost.size <= largest:
             return None
-        return (
-            f"its kernel holds planes with sides up to {refine.LONGEST_SIDE}, or up to "
-            f"{refine.LARGEST_MATRIX} outputs"
-        )
+        return f"its kernels hold planes with sides up to {longest}, or up to {largest} outputs"
 
     def prepare(self, cost: Cost, request: Request) -> Any:
         """Return a plan of one launch."""
-        from geosoftmax.backends.triton import refine
+        from geosoftmax.backends.triton import predict, predict_rows, refine
         from geosoftmax.solvers.base import MAX_ITER
 
-        made = shared(cost, "refined", lambda: refine.make_tables(*spectrum(cost)))
+        parts = spectrum(cost)
         if request.purpose == "support":
+            made = shared(cost, "refined", lambda: refine.make_tables(*parts))
             return SupportPlan(lambda support, rhs: refine.solve_on(made, rhs, support, MAX_ITER))
-        return _launching(cost, request, functools.partial(_with_tol, refine.solve, made))
+        if is_plane(cost, predict.LONGEST_SIDE):
+            planes = shared(cost, "predicted", lambda: predict.make_tables(*parts))
+            return _launching(cost, request, functools.partial(_with_tol, predict.solve, planes))
+        rows = shared(cost, "predicted", lambda: predict_rows.make_tables(*parts))
+        return _launching(cost, request, functools.partial(_with_tol, predict_rows.solve, rows))
 
 
 def _with_tol(solve: Any, tables: Any, tol: float, scores: Tensor, max_iter: int) -> Fused:

@@ -6,7 +6,9 @@ or `loss` launches a kernel. Limits of size stand beside the kernel that has the
 =============  =========================================================================
 grid           splitting on planes: a solve, or a loss with its slope
 rows           splitting with a dense kernel
-refine         splitting in float64, for more digits; systems on a support
+predict        splitting on planes with all digits of float32: predictions
+predict_rows   the same with a dense kernel
+refine         systems on a support, in float64: derivatives of predictions
 hull           lines with the absolute value, exactly
 policy         trees, exactly
 sinkhorn       the symmetric Sinkhorn problem, on planes and with a dense kernel

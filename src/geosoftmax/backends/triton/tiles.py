@@ -25,6 +25,14 @@ def padded(side: int) -> int:
     return max(16, 1 << (side - 1).bit_length())
 
 
+def padded_square(matrix: Tensor, side: int) -> Tensor:
+    """Return a square matrix with zeros beside it and below."""
+    n = matrix.shape[-1]
+    square = matrix.new_zeros((side, side))
+    square[:n, :n] = matrix
+    return square
+
+
 class RowTile(NamedTuple):
     """The tile of a program that holds several samples, one a row: a constexpr of kernels."""
 
