@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from geosoftmax.costs.base import ScaledCost, unit_scale
+from geosoftmax.costs.base import ScaledCost, unit_scale, wide
 from geosoftmax.costs.traits import Tree
 from geosoftmax.validation import as_float_tensor
 
@@ -162,35 +162,47 @@ class TreeCost(ScaledCost):
         """Interpolate ``h`` from the support along the tree; ``x`` is what drives it.
 
         ``½ hᵀK⁻¹h = ½ h_root² + ½ Σ (h_i - r_i h_parent)² / D_i``. Eliminating the free nodes from
-        the leaves upwards leaves ``½ λ h² - η h`` at each node, with positive terms only.
+        the leaves upwards leaves a pull at each node, ``force + curvature (h - near)``. Along an
+        edge of length near 0 the curvature is huge, and ``h`` is close to that of an output of the
+        support: then ``near`` is the value of that output, and ``h`` is kept as ``near + off``, so
+        that the difference of two nearly equal numbers is not lost in their rounding.
         """
         r, D = self._edges(rhs.dtype)
-        h = self._to_nodes(rhs, 0.0)
         fixed = self._to_nodes(support, False)
-        curvature = torch.zeros_like(h)
-        force = torch.zeros_like(h)
+        near = torch.where(fixed, self._to_nodes(rhs, 0.0), 0.0)
+        curvature, force = torch.zeros_like(near), torch.zeros_like(near)
         for level, above in self._upwards():
-            lam, eta, held = curvature[..., level], force[..., level], fixed[..., level]
-            rl, Dl = r[level], D[level]
-            lam_up = torch.where(held, rl.square() / Dl, rl.square() * lam / (1 + Dl * lam))
-            eta_up = torch.where(held, rl * h[..., level] / Dl, rl * eta / (1 + Dl * lam))
-            curvature = curvature.index_add(-1, above, lam_up)
-            force = force.index_add(-1, above, eta_up)
-        root = torch.where(fixed[..., :1], h[..., :1], force[..., :1] / (1 + curvature[..., :1]))
-        values = [root]
-        for level, above in self._downwards():
-            start = level.start - values[-1].shape[-1]
-            parent = values[-1].index_select(-1, above - start)
-            free = (r[level] * parent + D[level] * force[..., level]) / (
-                1 + D[level] * curvature[..., level]
+            held, rl, Dl = fixed[..., level], r[level], D[level]
+            at, lam, pull = near[..., level], curvature[..., level], force[..., level]
+            sent = torch.where(held, rl.square() / Dl, rl.square() * lam / (1 + Dl * lam))
+            stiff = sent > 1
+            at_rest = torch.where(stiff, 1 / (1 + rl), 1 / Dl)  # what an output pulls, over r at
+            pull = torch.where(
+                held,
+                -rl * at_rest * at,
+                rl * (pull - Dl * at_rest * lam * at) / (1 + Dl * lam),
             )
-            values.append(torch.where(fixed[..., level], h[..., level], free))
-        h = torch.cat(values, -1)
-        # At the root r = 0 and D = 1, so that its own term is h_root.
-        pull = (h - r * h.index_select(-1, self.parents)) / D
-        above = self.parents[1:]
-        x = pull.index_add(-1, above, -r[1:] * pull[..., 1:])
-        return (x * fixed).index_select(-1, self.outputs)
+            at = torch.where(stiff, at, 0.0)
+            near = torch.where(fixed, near, _stiffest(near, above, sent, at))
+            shift = sent * (near.index_select(-1, above) - at)
+            curvature = curvature.index_add(-1, above, sent)
+            force = force.index_add(-1, above, pull + shift)
+        root = -(near[..., :1] + force[..., :1]) / (1 + curvature[..., :1])
+        off = [torch.where(fixed[..., :1], 0.0, root)]
+        x = [near[..., :1] + force[..., :1]]
+        for level, above in self._downwards():
+            start = level.start - off[-1].shape[-1]
+            rl, Dl, at = r[level], D[level], near[..., level]
+            near_above, off_above = near[..., above], off[-1].index_select(-1, above - start)
+            parent, beyond = near_above + off_above, (near_above - at) + off_above
+            short = rl > 0.5
+            arriving = torch.where(short, beyond - Dl / (1 + rl) * parent, rl * parent - at)
+            free = (arriving - Dl * force[..., level]) / (1 + Dl * curvature[..., level])
+            off.append(torch.where(fixed[..., level], 0.0, free))
+            x.append(at + force[..., level] - torch.where(
+                short, rl / Dl * beyond + rl / (1 + rl) * at, rl * (parent - rl * at) / Dl
+            ))
+        return (torch.cat(x, -1) * fixed).index_select(-1, self.outputs)
 
     def matrix(self) -> Tensor:
         n = self.parents.shape[0]
@@ -214,7 +226,7 @@ class TreeCost(ScaledCost):
 
     def _edges(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """``r = exp(-length/2)``, ``D = 1 - r²`` of the edge above each node; r = 0 at the root."""
-        half = self.scale / 2 * self.lengths[1:]
+        half = wide(self.scale) / 2 * wide(self.lengths[1:])  # so that r² + D is 1 to all digits
         root = torch.zeros(1, dtype=half.dtype, device=half.device)
         r = torch.cat([root, torch.exp(-half)])
         return r.to(dtype), torch.cat([root + 1, -torch.expm1(-2 * half)]).to(dtype)
@@ -243,6 +255,16 @@ def _log_index_add(total: Tensor, index: Tensor, sent: Tensor) -> Tensor:
         -1, where, torch.exp(sent - safe.gather(-1, where))
     )
     return torch.log(summed) + safe
+
+
+def _stiffest(near: Tensor, above: Tensor, sent: Tensor, at: Tensor) -> Tensor:
+    """Set entries to that `at` whose `sent` is the largest among those that are sent there."""
+    where = above.expand(sent.shape)
+    most = torch.zeros_like(near).scatter_reduce(-1, where, sent, "amax")
+    largest = sent == most.gather(-1, where)
+    least = torch.full_like(near, -math.inf)
+    chosen = least.scatter_reduce(-1, where, at.masked_fill(~largest, -math.inf), "amax")
+    return torch.where(torch.isinf(chosen), near, chosen)
 
 
 def _check_parents(parents: Any) -> list[int]:
