@@ -1,7 +1,7 @@
 """Trees with edges of very different lengths, against arithmetic with 60 digits.
 
-Two outputs at distance 1e-9 have nearly the same row in ``K``: in float64 no dense solver tells them
-apart. Python's `decimal` does.
+Two outputs at distance 1e-9 have nearly the same row in ``K``: in float64 no dense solver tells
+them apart. Python's `decimal` does.
 """
 
 from decimal import Decimal, localcontext

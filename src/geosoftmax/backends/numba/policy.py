@@ -92,8 +92,8 @@ def _round(b, r, D, parents, outputs, fixed, near, off, lam, force, mass):
 def _interpolate(b, r, D, parents, outputs, fixed, near, off, lam, force, mass):
     """Interpolate from h = b at the fixed nodes; what drives a fixed node is its mass.
 
-    The free nodes are eliminated from the leaves upwards, then filled in downwards. `TreeCost.solve`
-    says how no digits are lost along edges that are nearly 0.
+    The free nodes are eliminated from the leaves upwards, then filled in downwards. How no digits
+    are lost along edges of length near 0, `TreeCost.solve` says.
     """
     n = parents.shape[0]
     for i in range(n):
