@@ -164,8 +164,8 @@ class TreeCost(ScaledCost):
         nodes = self.parents.shape[0]
         text = f"{self.shape[0]} outputs" + ("" if nodes == self.shape[0] else f" of {nodes} nodes")
         if self.names is not None:
-            shown = [repr(name) for name in self.names]
-            text += f": {', '.join(shown if len(shown) <= 4 else [*shown[:2], '…', shown[-1]])}"
+            first = ", ".join(map(repr, self.names if len(self.names) <= 4 else self.names[:2]))
+            text += f": {first}" + (f", …, {self.names[-1]!r}" if len(self.names) > 4 else "")
         return f"TreeCost({text}){self._scale_text()}"
 
     # ------------------------------------------------------------------ names
