@@ -255,18 +255,6 @@ def test_long_lines_agree_with_their_matrix(make):
     assert_close(cost.log_matvec(u.log()), (u @ K).log())
 
 
-def test_names_of_a_taxonomy_follow_its_outputs():
-    tree = TreeCost.from_dict({"pet": ["cat", "dog"], "car": 2.0}, lengths=0.5)
-    assert tree.names == ("cat", "dog", "car")
-    assert tree.matrix()[0].tolist() == [0, 1, 3]
-    assert (tree * 2).names == tree.to(torch.float32).names == tree.names
-
-
-def test_outputs_of_a_named_tree_are_its_names_only():
-    tree = TreeCost.from_dict({"pet": ["cat", "dog"]}, outputs="nodes")
-    assert tree.names == ("pet", "cat", "dog")
-
-
 @pytest.mark.parametrize(
     "cost",
     [

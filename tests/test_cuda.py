@@ -50,6 +50,14 @@ def costs():
     ]
 
 
+def test_sums_over_groups():
+    cost = TreeCost.from_dict({"a": {"b": 1.0, "c": ["x", "y"]}, "d": ["z", "w"]})
+    alpha = torch.softmax(torch.randn(3, cost.size), -1)
+    found = cost.cuda().group_sums(alpha.cuda())
+    assert found.is_cuda
+    torch.testing.assert_close(found.cpu(), cost.group_sums(alpha))
+
+
 @pytest.mark.parametrize("cost", costs(), ids=repr)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_cuda_agrees_with_cpu(cost, dtype):

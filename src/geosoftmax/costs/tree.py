@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from geosoftmax.costs.base import ScaledCost, unit_scale
+from geosoftmax.costs.base import ScaledCost, unit_scale, wide
 from geosoftmax.costs.traits import Tree
-from geosoftmax.validation import as_float_tensor
+from geosoftmax.costs.tree_reading import (
+    breadth_first,
+    check_outputs,
+    check_parents,
+    choose_outputs,
+    hint,
+    read_taxonomy,
+)
+from geosoftmax.validation import as_float_tensor, check_signal
 
 
 class TreeCost(ScaledCost):
@@ -44,9 +52,11 @@ class TreeCost(ScaledCost):
     lengths: Tensor  # (n,), of the edge to the parent; not used at the root
     outputs: Tensor  # (d,), where the outputs are stored
     levels: tuple[int, ...]  # where each level begins, and the end
-    names: tuple[str, ...] | None
+    names: tuple[str, ...] | None  # of the outputs
+    groups: tuple[str, ...] = ()  # the names of the inner nodes, level by level
+    group_nodes: tuple[int, ...] = ()  # where they are stored
     tensor_names = ("scale", "lengths", "parents", "outputs")
-    static_names = ("shape", "signature", "levels", "names")
+    static_names = ("shape", "signature", "levels", "names", "groups", "group_nodes")
     has_linear_product = True
 
     def __init__(
@@ -56,7 +66,7 @@ class TreeCost(ScaledCost):
         *,
         outputs: str | Sequence[int] = "nodes",
     ) -> None:
-        parent_list = _check_parents(parents)
+        parent_list = check_parents(parents)
         n = len(parent_list)
         length = as_float_tensor("lengths", lengths).detach().to(torch.float64)
         if length.dim() > 1 or (length.dim() == 1 and length.shape[0] != n):
@@ -65,7 +75,7 @@ class TreeCost(ScaledCost):
                 f"got shape {tuple(length.shape)}."
             )
         length = length.expand(n).clone()
-        order, depths = _breadth_first(parent_list)
+        order, depths = breadth_first(parent_list)
         root = order[0]
         length[root] = 1.0
         if not bool((torch.isfinite(length) & (length > 0)).all()):
@@ -75,7 +85,7 @@ class TreeCost(ScaledCost):
         place = [0] * n
         for k, node in enumerate(order):
             place[node] = k
-        chosen = _check_outputs(outputs, parent_list)
+        chosen = check_outputs(outputs, parent_list)
         levels = [k for k in range(n) if k == 0 or depths[k] != depths[k - 1]] + [n]
         above = [place[parent_list[v]] if v != root else 0 for v in order]
         self._set(
@@ -93,30 +103,56 @@ class TreeCost(ScaledCost):
 
     @classmethod
     def from_dict(
-        cls, tree: Mapping[str, Any], lengths: float = 1.0, *, outputs: str = "leaves"
+        cls,
+        tree: Mapping[str, Any],
+        lengths: float | Mapping[str, float] = 1.0,
+        *,
+        outputs: Literal["leaves", "nodes"] = "leaves",
+        order: Sequence[str] | None = None,
     ) -> TreeCost:
         """Build a taxonomy from nested names.
 
-        A value is a mapping (a subtree), a list of leaf names, a number (a leaf, with the length of
-        its edge), or None (a leaf). Several names at the top hang below an unnamed root. The order
-        of the outputs is the order of the names, each of which is there once; `names` holds them.
+        `names` are those of the outputs, `groups` those of the inner nodes, level by level.
+
+        Parameters
+        ----------
+        tree : mapping
+            A value is a mapping (a group), a list of names of leaves (a group too), a number (a
+            leaf, with the length of its edge), or None (a leaf). Several names at the top hang
+            below a root without a name. Outputs have different names, and so have groups.
+        lengths : float or mapping of names to floats
+            The length of every edge; or the lengths of the edges above some nodes, groups or
+            leaves, where all others have length 1.
+        outputs : {"leaves", "nodes"}
+            Whether groups are outputs too.
+        order : sequence of str
+            The names of all outputs in the order of the classes in your data. By default, the order
+            in which they stand in the tree.
 
         Examples
         --------
-        >>> cost = TreeCost.from_dict({"cat": None, "wheels": {"car": None, "bus": None}})
-        >>> cost.names, cost.matrix()[1].tolist()
-        (('cat', 'car', 'bus'), [3.0, 0.0, 2.0])
+        >>> tree = {"cat": None, "wheels": ["car", "bus"]}
+        >>> cost = TreeCost.from_dict(tree, lengths={"wheels": 2.0, "bus": 0.5})
+        >>> cost.names, cost.matrix()[0].tolist()
+        (('cat', 'car', 'bus'), [0.0, 4.0, 3.5])
+        >>> cost = TreeCost.from_dict(tree, order=["bus", "car", "cat"])
+        >>> cost.names, cost.index("cat"), cost.groups
+        (('bus', 'car', 'cat'), 2, ('wheels',))
         """
-        if not isinstance(tree, Mapping):
-            raise TypeError(f"a tree is a mapping of names; got {type(tree).__name__}.")
-        parents, edges, names = [-1], [0.0], [""]
-        _walk(tree.items(), 0, float(lengths), parents, edges, names)
-        if len(parents) == 1:
-            raise ValueError("the tree has no names.")
-        chosen = [v for v in _check_outputs(outputs, parents) if v != 0]  # the root has no name
-        _check_names([names[v] for v in chosen])
-        cost = cls(parents, edges, outputs=chosen)
-        object.__setattr__(cost, "names", tuple(names[v] for v in chosen))
+        found = read_taxonomy(tree, lengths)
+        chosen = choose_outputs(found, outputs, order)
+        cost = cls(found.parents, found.lengths, outputs=chosen)
+        place = {node: k for k, node in enumerate(breadth_first(found.parents)[0])}
+        groups = sorted(found.inner, key=lambda node: place[node])
+        names = tuple(found.names[v] for v in chosen)
+        named = {
+            "names": names,
+            "groups": tuple(found.names[v] for v in groups),
+            "group_nodes": tuple(place[v] for v in groups),
+            "signature": f"{cost.signature}|names:{_digest(names)}",
+        }
+        for name, value in named.items():
+            object.__setattr__(cost, name, value)
         return cost
 
     @classmethod
@@ -126,8 +162,64 @@ class TreeCost(ScaledCost):
 
     def __repr__(self) -> str:
         nodes = self.parents.shape[0]
-        inner = "" if nodes == self.shape[0] else f" of {nodes} nodes"
-        return f"TreeCost({self.shape[0]} outputs{inner}){self._scale_text()}"
+        text = f"{self.shape[0]} outputs" + ("" if nodes == self.shape[0] else f" of {nodes} nodes")
+        if self.names is not None:
+            first = ", ".join(map(repr, self.names if len(self.names) <= 4 else self.names[:2]))
+            text += f": {first}" + (f", …, {self.names[-1]!r}" if len(self.names) > 4 else "")
+        return f"TreeCost({text}){self._scale_text()}"
+
+    # ------------------------------------------------------------------ names
+
+    def index(self, name: str) -> int:
+        """Return which output has this name: the class index in targets and distributions.
+
+        Examples
+        --------
+        >>> TreeCost.from_dict({"pets": ["cat", "dog"], "bus": None}).index("bus")
+        2
+        """
+        names, groups = self._named()
+        if name in names:
+            return names.index(name)
+        if name in groups:
+            raise ValueError(
+                f"{name!r} is a group, and no output. group_sums(alpha) gives its probability, "
+                f"in the column groups.index({name!r})."
+            )
+        raise ValueError(f"no output has the name {name!r}{hint(str(name), names)}")
+
+    def group_sums(self, alpha: Tensor) -> Tensor:
+        """Sum a distribution over the inner nodes: over each one and all that is below it.
+
+        Parameters
+        ----------
+        alpha : Tensor, shape (*batch, d)
+            A distribution over the outputs, or any signal.
+
+        Returns
+        -------
+        Tensor, shape (*batch, len(cost.groups))
+            The sum over each group, in the order of `groups`. Differentiable.
+
+        Examples
+        --------
+        >>> cost = TreeCost.from_dict({"pets": ["cat", "dog"], "wheels": ["bus", "van"]})
+        >>> cost.groups, cost.group_sums(torch.tensor([0.5, 0.25, 0.25, 0.0]))
+        (('pets', 'wheels'), tensor([0.7500, 0.2500]))
+        """
+        self._named()
+        check_signal("alpha", alpha, self)
+        below = self._to_nodes(alpha, 0.0)
+        for level, above in self._upwards():
+            below = below.index_add(-1, above, below[..., level])
+        return below[..., list(self.group_nodes)]
+
+    def _named(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        if self.names is None:
+            raise ValueError(
+                "the nodes of this tree have no names. TreeCost.from_dict builds one with names."
+            )
+        return self.names, self.groups
 
     # ------------------------------------------------------------------
 
@@ -162,35 +254,51 @@ class TreeCost(ScaledCost):
         """Interpolate ``h`` from the support along the tree; ``x`` is what drives it.
 
         ``½ hᵀK⁻¹h = ½ h_root² + ½ Σ (h_i - r_i h_parent)² / D_i``. Eliminating the free nodes from
-        the leaves upwards leaves ``½ λ h² - η h`` at each node, with positive terms only.
+        the leaves upwards leaves a pull at each node, ``force + curvature (h - near)``. Along an
+        edge of length near 0 the curvature is huge, and ``h`` is close to that of an output of the
+        support: then ``near`` is the value of that output, and ``h`` is kept as ``near + off``, so
+        that the difference of two nearly equal numbers is not lost in their rounding.
         """
         r, D = self._edges(rhs.dtype)
-        h = self._to_nodes(rhs, 0.0)
         fixed = self._to_nodes(support, False)
-        curvature = torch.zeros_like(h)
-        force = torch.zeros_like(h)
+        near = torch.where(fixed, self._to_nodes(rhs, 0.0), 0.0)
+        curvature, force = torch.zeros_like(near), torch.zeros_like(near)
         for level, above in self._upwards():
-            lam, eta, held = curvature[..., level], force[..., level], fixed[..., level]
-            rl, Dl = r[level], D[level]
-            lam_up = torch.where(held, rl.square() / Dl, rl.square() * lam / (1 + Dl * lam))
-            eta_up = torch.where(held, rl * h[..., level] / Dl, rl * eta / (1 + Dl * lam))
-            curvature = curvature.index_add(-1, above, lam_up)
-            force = force.index_add(-1, above, eta_up)
-        root = torch.where(fixed[..., :1], h[..., :1], force[..., :1] / (1 + curvature[..., :1]))
-        values = [root]
-        for level, above in self._downwards():
-            start = level.start - values[-1].shape[-1]
-            parent = values[-1].index_select(-1, above - start)
-            free = (r[level] * parent + D[level] * force[..., level]) / (
-                1 + D[level] * curvature[..., level]
+            held, rl, Dl = fixed[..., level], r[level], D[level]
+            at, lam, pull = near[..., level], curvature[..., level], force[..., level]
+            sent = torch.where(held, rl.square() / Dl, rl.square() * lam / (1 + Dl * lam))
+            stiff = sent > 1
+            at_rest = torch.where(stiff, 1 / (1 + rl), 1 / Dl)  # what an output pulls, over r at
+            pull = torch.where(
+                held,
+                -rl * at_rest * at,
+                rl * (pull - Dl * at_rest * lam * at) / (1 + Dl * lam),
             )
-            values.append(torch.where(fixed[..., level], h[..., level], free))
-        h = torch.cat(values, -1)
-        # At the root r = 0 and D = 1, so that its own term is h_root.
-        pull = (h - r * h.index_select(-1, self.parents)) / D
-        above = self.parents[1:]
-        x = pull.index_add(-1, above, -r[1:] * pull[..., 1:])
-        return (x * fixed).index_select(-1, self.outputs)
+            at = torch.where(stiff, at, 0.0)
+            near = torch.where(fixed, near, _stiffest(near, above, sent, at))
+            shift = sent * (near.index_select(-1, above) - at)
+            curvature = curvature.index_add(-1, above, sent)
+            force = force.index_add(-1, above, pull + shift)
+        root = -(near[..., :1] + force[..., :1]) / (1 + curvature[..., :1])
+        off = [torch.where(fixed[..., :1], 0.0, root)]
+        x = [near[..., :1] + force[..., :1]]
+        for level, above in self._downwards():
+            start = level.start - off[-1].shape[-1]
+            rl, Dl, at = r[level], D[level], near[..., level]
+            near_above, off_above = near[..., above], off[-1].index_select(-1, above - start)
+            parent, beyond = near_above + off_above, (near_above - at) + off_above
+            short = rl > 0.5
+            arriving = torch.where(short, beyond - Dl / (1 + rl) * parent, rl * parent - at)
+            free = (arriving - Dl * force[..., level]) / (1 + Dl * curvature[..., level])
+            off.append(torch.where(fixed[..., level], 0.0, free))
+            x.append(
+                at
+                + force[..., level]
+                - torch.where(
+                    short, rl / Dl * beyond + rl / (1 + rl) * at, rl * (parent - rl * at) / Dl
+                )
+            )
+        return (torch.cat(x, -1) * fixed).index_select(-1, self.outputs)
 
     def matrix(self) -> Tensor:
         n = self.parents.shape[0]
@@ -214,7 +322,7 @@ class TreeCost(ScaledCost):
 
     def _edges(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """``r = exp(-length/2)``, ``D = 1 - r²`` of the edge above each node; r = 0 at the root."""
-        half = self.scale / 2 * self.lengths[1:]
+        half = wide(self.scale) / 2 * wide(self.lengths[1:])  # so that r² + D is 1 to all digits
         root = torch.zeros(1, dtype=half.dtype, device=half.device)
         r = torch.cat([root, torch.exp(-half)])
         return r.to(dtype), torch.cat([root + 1, -torch.expm1(-2 * half)]).to(dtype)
@@ -245,75 +353,16 @@ def _log_index_add(total: Tensor, index: Tensor, sent: Tensor) -> Tensor:
     return torch.log(summed) + safe
 
 
-def _check_parents(parents: Any) -> list[int]:
-    values = torch.as_tensor(parents)
-    if values.dim() != 1 or values.numel() == 0:
-        raise ValueError(f"parents must be a non-empty vector; got shape {tuple(values.shape)}.")
-    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
-        raise TypeError(f"parents must be integers; got {values.dtype}.")
-    listed = values.tolist()
-    n = len(listed)
-    if any(p < -1 or p >= n for p in listed):
-        raise ValueError(f"parents must lie in 0…{n - 1}, or be -1 for the root.")
-    if listed.count(-1) != 1:
-        raise ValueError(
-            f"a tree has exactly one root (parent -1); got {listed.count(-1)}. "
-            "Hang several trees below one new root."
-        )
-    return listed
+def _stiffest(near: Tensor, above: Tensor, sent: Tensor, at: Tensor) -> Tensor:
+    """Set entries to that `at` whose `sent` is the largest among those that are sent there."""
+    where = above.expand(sent.shape)
+    most = torch.zeros_like(near).scatter_reduce(-1, where, sent, "amax")
+    largest = sent == most.gather(-1, where)
+    least = torch.full_like(near, -math.inf)
+    chosen = least.scatter_reduce(-1, where, at.masked_fill(~largest, -math.inf), "amax")
+    return torch.where(torch.isinf(chosen), near, chosen)
 
 
-def _breadth_first(parents: list[int]) -> tuple[list[int], list[int]]:
-    children: list[list[int]] = [[] for _ in parents]
-    for node, parent in enumerate(parents):
-        if parent >= 0:
-            children[parent].append(node)
-    order, depths = [parents.index(-1)], [0]
-    for k in range(len(parents)):
-        if k >= len(order):
-            raise ValueError("parents contain a cycle: some nodes never reach the root.")
-        order += children[order[k]]
-        depths += [depths[k] + 1] * len(children[order[k]])
-    return order, depths
-
-
-def _check_outputs(outputs: str | Sequence[int], parents: list[int]) -> list[int]:
-    n = len(parents)
-    if outputs == "nodes":
-        return list(range(n))
-    if outputs == "leaves":
-        inner = set(parents)
-        return [v for v in range(n) if v not in inner]
-    if isinstance(outputs, str):
-        raise ValueError(f"outputs must be 'nodes', 'leaves' or indices; got {outputs!r}.")
-    chosen = torch.as_tensor(outputs).tolist()
-    if not chosen or len(set(chosen)) != len(chosen) or not all(0 <= v < n for v in chosen):
-        raise ValueError(f"outputs must be distinct node indices in 0…{n - 1}.")
-    return chosen
-
-
-def _walk(
-    items: Iterable[tuple[Any, Any]], parent: int, length: float,
-    parents: list[int], edges: list[float], names: list[str],
-) -> None:  # fmt: skip
-    for name, below in items:
-        node = len(parents)
-        parents.append(parent)
-        edges.append(float(below) if isinstance(below, (int, float)) else length)
-        names.append(str(name))
-        if isinstance(below, Mapping):
-            _walk(below.items(), node, length, parents, edges, names)
-        elif isinstance(below, (list, tuple)):
-            _walk(((leaf, None) for leaf in below), node, length, parents, edges, names)
-        elif below is not None and not isinstance(below, (int, float)):
-            raise TypeError(f"{name!r} must map to names, a length or None; got {below!r}.")
-
-
-def _check_names(names: list[str]) -> None:
-    """Refuse an output that cannot be told from another by its name."""
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise ValueError(
-            f"the name {twice[0]!r} is there more than once among the outputs. Say where each one "
-            f"belongs in its name, such as 'pets/{twice[0]}'."
-        )
+def _digest(names: Sequence[str]) -> str:
+    """Return a short text that differs where names, or their order, do."""
+    return hashlib.sha256("\0".join(names).encode()).hexdigest()[:8]
