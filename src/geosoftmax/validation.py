@@ -32,6 +32,9 @@ MATRIX_TOLERANCE = 1e-5
 
 REDUCTIONS = ("none", "mean", "sum")
 
+#: What a decision may be taken by.
+RULES = ("mode", "median", "mean", "cost")
+
 
 def is_concrete(*tensors: Tensor) -> bool:
     """Whether the values of ``tensors`` can be read: no tracing, no ``torch.func`` wrapper."""
@@ -257,6 +260,18 @@ def check_reduction(reduction: str) -> None:
     """Check how a loss is reduced over the batch."""
     if reduction not in REDUCTIONS:
         raise ValueError(f"reduction must be one of {', '.join(REDUCTIONS)}; got {reduction!r}.")
+
+
+def check_rule(rule: str, cost: Cost) -> None:
+    """Check by what to decide. Medians and means are of outputs that lie on a line or a grid."""
+    if rule not in RULES:
+        raise ValueError(f"rule must be one of {', '.join(RULES)}; got {rule!r}.")
+    if rule in ("median", "mean") and any(axis.positions is None for axis in cost.factors):
+        raise ValueError(
+            f"the {rule} is not defined for {cost!r}: its outputs have no positions on a line or a "
+            "grid. rule='cost' takes the output of least expected cost, which on a tree is what a "
+            "median is on a line."
+        )
 
 
 def check_smoothing(label_smoothing: float) -> None:

@@ -118,6 +118,16 @@ class Cost(ABC):
         ones = torch.ones(self.batch_shape + self.shape, dtype=u.dtype, device=self.device)
         return self.matvec(u) * (1 / self.matvec(ones))
 
+    def expected(self, alpha: Tensor) -> Tensor:
+        """``C α``: what each output is expected to cost where ``α`` is the distribution.
+
+        Here it takes the matrix; costs with a structure do without.
+        """
+        flat = alpha.flatten(-len(self.shape))
+        C = self.matrix().to(alpha.dtype)
+        product = (C @ flat[..., None])[..., 0] if self.batch_shape else flat @ C
+        return product.reshape(alpha.shape)
+
     def kernel(self) -> Tensor:
         """``K = exp(-C/2)`` as a matrix, with all digits."""
         return torch.exp(-wide(self.matrix()) / 2)
@@ -137,6 +147,8 @@ class Cost(ABC):
 
     # ------------------------------------------------------- traits that solvers ask for
 
+    #: The places of the outputs on a line, of shape (d,), where they have them.
+    positions: Tensor | None = None
     #: The power of the distances, where the cost is ``|x - y|^p``.
     p: float | None = None
     #: Whether `matvec` takes linear time, also for few outputs: no matrix would be faster.
