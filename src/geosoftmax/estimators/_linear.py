@@ -147,6 +147,7 @@ def chosen_positions(model: LinearGeometric, X: Any) -> np.ndarray:
     check_is_fitted(model)
     decision = read_decision(model.decision)
     if decision == "scores":
-        return model._scores(X).argmax(1)
+        values = model.decision_function(X)
+        return (values > 0).astype(int) if values.ndim == 1 else values.argmax(1)
     alpha = torch.from_numpy(model.predict_proba(X))
     return decide(alpha, measure_of(decision, model.cost_)).numpy()
