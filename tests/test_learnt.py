@@ -242,9 +242,8 @@ def test_repr():
 
 
 @compiles
-@each_kind
-def test_compiled(kind):
-    layer = nn.GeometricSoftmax(learnt(kind))
+def test_compiled():
+    layer = nn.GeometricSoftmax(learnt(nn.LearntEmbeddings))
     (scores,) = arguments(nn.GeometricSoftmax)
     torch._dynamo.reset()
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
