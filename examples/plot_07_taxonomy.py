@@ -8,12 +8,14 @@ along the tree, each with two decisions: the likeliest class, and the class of l
 
 import matplotlib.pyplot as plt
 import numpy as np
+import torch
 from sklearn.linear_model import LogisticRegression
 
-from geosoftmax import TreeCost
+from geosoftmax import TreeCost, decide
 from geosoftmax.estimators import GeometricClassifier
 
 tree = TreeCost.from_dict({f"family {a}": [f"class {a}{b}" for b in range(4)] for a in range(4)})
+names = np.array(tree.names)  # which sort as they are
 lengths = tree.matrix().numpy()  # 2 within a family, 4 between families
 
 
@@ -33,10 +35,10 @@ results = {(name, rule): [] for name in models for rule in ("likeliest", "least 
 for seed in range(6):
     X, y = draw(seed, 1160)
     for name, model in models.items():
-        probabilities = model.fit(X[:160], y[:160]).predict_proba(X[160:])
+        probabilities = model.fit(X[:160], names[y[:160]]).predict_proba(X[160:])
         for rule, predicted in (
-            ("likeliest", probabilities.argmax(1)),
-            ("least cost", (probabilities @ lengths).argmin(1)),
+            ("likeliest", decide(torch.from_numpy(probabilities), tree, "mode").numpy()),
+            ("least cost", decide(torch.from_numpy(probabilities), tree).numpy()),
         ):
             wrong = predicted != y[160:]
             results[name, rule].append((wrong.mean(), lengths[y[160:], predicted].mean()))

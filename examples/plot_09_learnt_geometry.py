@@ -11,7 +11,8 @@ import math
 import matplotlib.pyplot as plt
 import torch
 
-from geosoftmax import DenseCost, geometric_logistic_loss, geometric_softmax
+from geosoftmax import DenseCost, geometric_softmax
+from geosoftmax.nn import GeometricLogisticLoss, LearntPoints
 
 torch.manual_seed(0)
 angle = torch.arange(12, dtype=torch.float64) * (2 * math.pi / 12)
@@ -19,19 +20,20 @@ hidden = 1.5 * torch.stack([angle.cos(), angle.sin()], -1)
 scores = 2 * torch.randn(400, 12, dtype=torch.float64)
 targets = geometric_softmax(scores, DenseCost.from_points(hidden, p=1))
 
-points = (0.5 * torch.randn(12, 2, dtype=torch.float64)).requires_grad_()
-start = points.detach().clone()
-optimiser = torch.optim.Adam([points], lr=0.05)
+start = 0.5 * torch.randn(12, 2, dtype=torch.float64)
+places = LearntPoints(start, p=1)
+loss = GeometricLogisticLoss(places)
+optimiser = torch.optim.Adam(loss.parameters(), lr=0.05)
 losses = []
 for _ in range(300):
     optimiser.zero_grad()
-    loss = geometric_logistic_loss(scores, targets, DenseCost.from_points(points, p=1))
-    loss.backward()
+    value = loss(scores, targets)
+    value.backward()
     optimiser.step()
-    losses.append(loss.item())
+    losses.append(value.item())
 
 figure, axes = plt.subplots(1, 3, figsize=(10, 3.2), layout="constrained")
-learnt = points.detach()
+learnt = places.points.detach()
 for axis, places, title in (
     (axes[0], start, "at the start"),
     (axes[1], learnt, "learnt, up to rotation"),

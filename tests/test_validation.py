@@ -512,7 +512,7 @@ def test_repair_refuses_what_has_no_nearest_cost():
         (lambda: GridCost((2, 2), spacing=(1.0, -1.0)), ValueError, ["spacing", "positive"]),
         (lambda: GridCost((2, 2), spacing=math.nan), ValueError, ["spacing", "finite"]),
         (lambda: GridCost((2, 2), spacing=(1.0, 2.0, 3.0)), ValueError, ["spacing", "2 axes", "3"]),
-        (lambda: DenseCost.from_points(torch.zeros(2, 2, 2)), ValueError, ["points", "(d, n)"]),
+        (lambda: DenseCost.from_points(torch.tensor(1.0)), ValueError, ["points", "(d, n)"]),
         (lambda: DenseCost.from_points([[0.0], [0.0]]), ValueError, ["outputs 0 and 1", "Merge"]),
         (lambda: DenseCost.from_points([[0.0], [1.0]], p=3), ValueError, ["p", "0 < p <= 2"]),
         (

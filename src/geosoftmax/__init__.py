@@ -4,6 +4,7 @@ from geosoftmax import costs, functional, nn, solvers
 from geosoftmax.costs import Cost, DenseCost, GridCost, LineCost, TreeCost, ZeroOneCost
 from geosoftmax.functional import (
     c_transform,
+    decide,
     extrapolate,
     geometric_logistic_loss,
     geometric_logsumexp,
@@ -33,6 +34,7 @@ __all__ = [
     "__version__",
     "c_transform",
     "costs",
+    "decide",
     "extrapolate",
     "functional",
     "geometric_logistic_loss",

@@ -2,8 +2,9 @@
 
 A module holds its cost as buffers: it moves, is saved and is loaded with the module. With
 ``learn_scale=True`` a scalar that multiplies the cost is learnt with the other parameters; `cost`
-is the scaled one, to predict with. Learn a scale from distributions: with class indices alone the
-loss falls as the scale does, and nothing holds it.
+is the scaled one, to predict with. `LearntPoints` and `LearntEmbeddings`, in place of a cost, are
+learnt as a whole. Learn both from distributions: with class indices alone the loss falls with every
+entry of the cost, whatever the scores are, and nothing keeps it from zero.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from torch import Tensor, nn
 
 from geosoftmax import functional
 from geosoftmax.costs.base import Cost
+from geosoftmax.learnt import LearntCost, LearntEmbeddings, LearntPoints, warn_of_collapse
 from geosoftmax.validation import (
+    LEARN_PLACES,
+    are_classes,
     check_options,
     check_reduction,
     check_smoothing,
@@ -29,6 +33,8 @@ __all__ = [
     "GeometricLogisticLoss",
     "GeometricSoftmax",
     "HausdorffDivergence",
+    "LearntEmbeddings",
+    "LearntPoints",
     "PotentialLogisticLoss",
     "PotentialSoftmax",
     "SmoothScores",
@@ -47,38 +53,30 @@ class CostModule(nn.Module):
     """
 
     cost_signature: Tensor
+    learnt_cost: LearntCost | None
 
-    def __init__(self, cost: Cost, *, learn_scale: bool = False) -> None:
+    def __init__(self, cost: Cost | LearntCost, *, learn_scale: bool = False) -> None:
         super().__init__()
-        if not isinstance(cost, Cost):
-            raise TypeError(f"cost must be a geosoftmax Cost; got {type(cost).__name__}.")
-        if learn_scale and not cost.scales_freely:
-            raise ValueError(
-                f"the scale of {cost!r} cannot be learnt: multiples of it need not be positive "
-                "definite. DenseCost.repair(C, every_scale=True) returns the nearest cost of which "
-                "every multiple is usable."
-            )
-        for k, tensor in enumerate(cost.tensors):
-            if isinstance(tensor, nn.Parameter):
-                self.register_parameter(f"cost_{k}", tensor)
-            elif tensor.requires_grad:
-                raise ValueError(
-                    "the cost requires gradients, which a module would cut off. Make the learnt "
-                    "tensor an nn.Parameter with cost.with_parameter(parameter), ask for "
-                    "learn_scale=True, or call geosoftmax.functional with the cost."
-                )
-            else:
-                self.register_buffer(f"cost_{k}", tensor.clone())
+        self.learnt_cost = cost if isinstance(cost, LearntCost) else None
+        self._unscaled: Cost | None = None
+        if not isinstance(cost, LearntCost):
+            _check_cost(cost, learn_scale)
+            for k, tensor in enumerate(cost.tensors):
+                if isinstance(tensor, nn.Parameter):
+                    self.register_parameter(f"cost_{k}", tensor)
+                else:
+                    self.register_buffer(f"cost_{k}", tensor.clone())
+            self._unscaled = cost.with_tensors(self._tensors(cost))
         # The kind of cost as bytes, so that a state of another kind is refused on loading.
         signature = torch.frombuffer(bytearray(cost.signature, "utf8"), dtype=torch.uint8)
         self.register_buffer("cost_signature", signature)
         self.log_scale = nn.Parameter(torch.zeros(())) if learn_scale else None
-        self._unscaled = cost.with_tensors(self._tensors(cost))
+        self._warned = False
 
     @property
     def cost(self) -> Cost:
-        """The cost, times the learnt scale."""
-        cost = self._current()
+        """The cost, as it was learnt."""
+        cost = self._current() if self.learnt_cost is None else self.learnt_cost.cost
         return cost if self.log_scale is None else cost.__mul__(torch.exp(self.log_scale))
 
     def _tensors(self, cost: Cost) -> list[Tensor]:
@@ -89,6 +87,7 @@ class CostModule(nn.Module):
     def _current(self) -> Cost:
         """Return the cost of the buffers: one object, with its plans, while they are the same."""
         cost = self._unscaled
+        assert cost is not None
         tensors = self._tensors(cost)
         if torch.compiler.is_compiling():
             return cost.with_tensors(tensors)
@@ -96,21 +95,34 @@ class CostModule(nn.Module):
             cost = self._unscaled = cost.with_tensors(tensors)
         return cost
 
+    def _warn_of_collapse(self, cost: Cost, target: Tensor) -> None:
+        """Warn once, where the cost is learnt from classes alone."""
+        if self._warned or not (torch.is_grad_enabled() and cost.parameter.requires_grad):
+            return
+        if are_classes(target, cost):
+            if not torch.compiler.is_compiling():
+                self._warned = True
+            warn_of_collapse()
+
     def extra_repr(self) -> str:
         """Describe the cost."""
-        learnt = "" if self.log_scale is None else ", learn_scale=True"
-        return f"{self.cost!r}{learnt}"
+        learnt = "" if self.log_scale is None else "learn_scale=True"
+        cost = repr(self.cost) if self.learnt_cost is None else ""
+        return ", ".join(text for text in (cost, learnt) if text)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> CostModule:
         """Move as every module does, but keep the geometry out of half precision."""
-        tensors = self._tensors(self._unscaled)
-        precise = {f"cost_{k}": tensor.data for k, tensor in enumerate(tensors)}
+        cost = self._unscaled
+        if cost is None:
+            super()._apply(fn, recurse)
+            return self
+        precise = {f"cost_{k}": tensor.data for k, tensor in enumerate(self._tensors(cost))}
         super()._apply(fn, recurse)
         for name, before in precise.items():
             after = getattr(self, name)
             if before.is_floating_point() and torch.finfo(after.dtype).bits < 32:
                 after.data = before.to(after.device)
-        self._unscaled = self._unscaled.with_tensors(self._tensors(self._unscaled))
+        self._unscaled = cost.with_tensors(self._tensors(cost))
         return self
 
     def _load_from_state_dict(
@@ -125,9 +137,10 @@ class CostModule(nn.Module):
     ) -> None:
         saved = state_dict.get(f"{prefix}cost_signature")
         if saved is not None and not torch.equal(saved.cpu(), self.cost_signature.cpu()):
+            here = self.learnt_cost or self.cost
             there = bytes(saved.cpu().tolist()).decode("utf8", "replace").replace("|", " ")
             error_msgs.append(
-                f"the state was saved with another kind of cost ({there}) than {self.cost!r}. "
+                f"the state was saved with another kind of cost ({there}) than {here!r}. "
                 "Build the module with that cost."
             )
             return
@@ -136,12 +149,36 @@ class CostModule(nn.Module):
         )
 
 
+def _check_cost(cost: Any, learn_scale: bool) -> None:
+    """Refuse what a module cannot hold, or not learn."""
+    if not isinstance(cost, Cost):
+        raise TypeError(
+            "cost must be a geosoftmax Cost, or LearntPoints or LearntEmbeddings; got "
+            f"{type(cost).__name__}."
+        )
+    if learn_scale and not cost.scales_freely:
+        raise ValueError(
+            f"the scale of {cost!r} cannot be learnt: multiples of it need not be positive "
+            "definite. DenseCost.repair(C, every_scale=True) returns the nearest cost of which "
+            "every multiple is usable."
+        )
+    if isinstance(cost.parameter, nn.Parameter) and not cost.is_learnable:
+        raise ValueError(f"{cost!r} cannot be learnt by its matrix. {LEARN_PLACES}")
+    if any(t.requires_grad and not isinstance(t, nn.Parameter) for t in cost.tensors):
+        raise ValueError(
+            "the cost requires gradients, which a module would cut off. Give the module what the "
+            "cost is made of: LearntPoints(points, p) or LearntEmbeddings(embeddings) of "
+            "geosoftmax.nn. To learn a scale, ask for learn_scale=True. Or call "
+            "geosoftmax.functional with the cost."
+        )
+
+
 class _SolvingModule(CostModule):
     """A module that solves (QP)."""
 
     def __init__(
         self,
-        cost: Cost,
+        cost: Cost | LearntCost,
         *,
         learn_scale: bool = False,
         tol: float | None = None,
@@ -158,7 +195,7 @@ class GeometricSoftmax(_SolvingModule):
 
     Parameters
     ----------
-    cost : Cost
+    cost : Cost, LearntPoints or LearntEmbeddings
     learn_scale : bool
         Learn a positive number that multiplies the cost.
     tol, max_iter
@@ -193,7 +230,7 @@ class GeometricLogisticLoss(_SolvingModule):
 
     Parameters
     ----------
-    cost : Cost
+    cost : Cost, LearntPoints or LearntEmbeddings
     weight : Tensor, shape cost.shape, optional
         The weight of each output.
     ignore_index : int
@@ -218,7 +255,7 @@ class GeometricLogisticLoss(_SolvingModule):
 
     def __init__(
         self,
-        cost: Cost,
+        cost: Cost | LearntCost,
         weight: Tensor | None = None,
         ignore_index: int = -100,
         reduction: str = "mean",
@@ -231,7 +268,7 @@ class GeometricLogisticLoss(_SolvingModule):
         super().__init__(cost, learn_scale=learn_scale, tol=tol, max_iter=max_iter)
         check_reduction(reduction)
         check_smoothing(label_smoothing)
-        check_weight(weight, cost)
+        check_weight(weight, self.cost)
         self.register_buffer("weight", weight)
         self.ignore_index = ignore_index
         self.reduction = reduction
@@ -254,10 +291,11 @@ class GeometricLogisticLoss(_SolvingModule):
 
     def forward(self, scores: Tensor, target: Tensor) -> Tensor:
         """Return the loss of scores against class indices or distributions."""
-        return functional.geometric_logistic_loss(
+        cost = self.cost
+        loss = functional.geometric_logistic_loss(
             scores,
             target,
-            self.cost,
+            cost,
             reduction=self.reduction,
             weight=self.weight,
             ignore_index=self.ignore_index,
@@ -265,6 +303,9 @@ class GeometricLogisticLoss(_SolvingModule):
             tol=self.tol,
             max_iter=self.max_iter,
         )
+        if self.label_smoothing == 0:
+            self._warn_of_collapse(cost, target)
+        return loss
 
 
 class SmoothScores(CostModule):
@@ -272,7 +313,7 @@ class SmoothScores(CostModule):
 
     Parameters
     ----------
-    cost : Cost
+    cost : Cost, LearntPoints or LearntEmbeddings
     learn_scale : bool
         Learn a positive number that multiplies the cost.
 
@@ -297,7 +338,7 @@ class PotentialSoftmax(CostModule):
 
     Parameters
     ----------
-    cost : Cost
+    cost : Cost, LearntPoints or LearntEmbeddings
     learn_scale : bool
         Learn a positive number that multiplies the cost.
     """
@@ -312,22 +353,25 @@ class PotentialLogisticLoss(CostModule):
 
     Parameters
     ----------
-    cost : Cost
+    cost : Cost, LearntPoints or LearntEmbeddings
     reduction : {"mean", "sum", "none"}
     learn_scale : bool
         Learn a positive number that multiplies the cost.
     """
 
-    def __init__(self, cost: Cost, reduction: str = "mean", *, learn_scale: bool = False) -> None:
+    def __init__(
+        self, cost: Cost | LearntCost, reduction: str = "mean", *, learn_scale: bool = False
+    ) -> None:
         super().__init__(cost, learn_scale=learn_scale)
         check_reduction(reduction)
         self.reduction = reduction
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return the loss of logits against class indices or distributions."""
-        return functional.potential_logistic_loss(
-            logits, target, self.cost, reduction=self.reduction
-        )
+        cost = self.cost
+        loss = functional.potential_logistic_loss(logits, target, cost, reduction=self.reduction)
+        self._warn_of_collapse(cost, target)
+        return loss
 
 
 class HausdorffDivergence(CostModule):
@@ -335,7 +379,7 @@ class HausdorffDivergence(CostModule):
 
     Parameters
     ----------
-    cost : Cost
+    cost : Cost, LearntPoints or LearntEmbeddings
     symmetric : bool
     reduction : {"mean", "sum", "none"}
     learn_scale : bool
@@ -344,7 +388,7 @@ class HausdorffDivergence(CostModule):
 
     def __init__(
         self,
-        cost: Cost,
+        cost: Cost | LearntCost,
         *,
         symmetric: bool = False,
         reduction: str = "mean",

@@ -30,7 +30,16 @@ SUM_TOLERANCE = {
 #: symmetric, non-negative and zero on the diagonal. Wide enough for finite differences.
 MATRIX_TOLERANCE = 1e-5
 
+#: What to do instead of learning a matrix.
+LEARN_PLACES = (
+    "Gradient steps on a matrix end in matrices that are no costs. Learn points or embeddings: "
+    "geosoftmax.nn.LearntPoints(points, p) or LearntEmbeddings(embeddings), in place of the cost."
+)
+
 REDUCTIONS = ("none", "mean", "sum")
+
+#: What a decision may be taken by.
+RULES = ("mode", "median", "mean", "cost")
 
 
 def is_concrete(*tensors: Tensor) -> bool:
@@ -214,6 +223,15 @@ def check_class_indices(
         )
 
 
+def are_classes(target: Tensor, cost: Cost) -> bool:
+    """Whether targets are single classes: indices or, where they can be read, one-hot rows."""
+    if not target.is_floating_point():
+        return True
+    if target.numel() == 0 or not is_readable(target):
+        return False
+    return bool((target.detach().amax(tuple(range(-len(cost.shape), 0))) > 1 - 1e-6).all())
+
+
 def check_same_shape(name: str, tensor: Tensor, like_name: str, like: Tensor) -> None:
     """Check that two signals agree in shape and device."""
     if tuple(tensor.shape) != tuple(like.shape):
@@ -259,6 +277,18 @@ def check_reduction(reduction: str) -> None:
         raise ValueError(f"reduction must be one of {', '.join(REDUCTIONS)}; got {reduction!r}.")
 
 
+def check_rule(rule: str, cost: Cost) -> None:
+    """Check by what to decide. Medians and means are of outputs that lie on a line or a grid."""
+    if rule not in RULES:
+        raise ValueError(f"rule must be one of {', '.join(RULES)}; got {rule!r}.")
+    if rule in ("median", "mean") and any(axis.positions is None for axis in cost.factors):
+        raise ValueError(
+            f"the {rule} is not defined for {cost!r}: its outputs have no positions on a line or a "
+            "grid. rule='cost' takes the output of least expected cost, which on a tree is what a "
+            "median is on a line."
+        )
+
+
 def check_smoothing(label_smoothing: float) -> None:
     """Check the share of the uniform distribution in a target."""
     if not 0 <= label_smoothing <= 1:
@@ -302,6 +332,15 @@ def check_multiplier(value: Any) -> Tensor:
             "exp(-C/2) stays positive definite only for positive multiples."
         )
     return multiplier
+
+
+def check_scale(scale: Tensor) -> None:
+    """Refuse scales that were written to until they are not positive."""
+    if not bool((torch.isfinite(scale) & (scale > 0)).all()):
+        raise ValueError(
+            f"the scale of this cost must be positive and finite; it has become "
+            f"{float(scale.detach().amin()):g}. Learn its logarithm: learn_scale=True in a module."
+        )
 
 
 def check_power(p: float, allowed: tuple[float, ...] | None = None) -> float:
@@ -361,11 +400,7 @@ def check_cost_matrix(C: Tensor) -> None:
     check_matrix_shape(C)
     if not is_concrete(C):
         return
-    if not bool(torch.isfinite(C).all()):
-        raise ValueError(
-            "cost matrix holds NaN or infinite values. Use a large finite cost for outputs that "
-            "should not interact."
-        )
+    check_finite_matrix(C)
     C = C.detach()
     largest = float(C.abs().amax())
     slack = MATRIX_TOLERANCE * max(largest, 1.0)
@@ -386,14 +421,54 @@ def check_cost_matrix(C: Tensor) -> None:
             f"cost matrix has negative entries (smallest {float(C.amin()):.3g}). "
             "Costs are at least 0; use DenseCost.repair(C) for the nearest usable cost."
         )
-    off = C + torch.eye(C.shape[-1], dtype=C.dtype, device=C.device)
+    check_distinct(C)
+    check_positive_definite(C)
+
+
+def check_finite_matrix(C: Tensor) -> None:
+    """Refuse a cost matrix that holds NaN or infinities."""
+    if is_concrete(C) and not bool(torch.isfinite(C).all()):
+        raise ValueError(
+            "cost matrix holds NaN or infinite values. Use a large finite cost for outputs that "
+            "should not interact."
+        )
+
+
+def check_distinct(C: Tensor) -> None:
+    """Refuse two outputs that are at cost 0 from each other."""
+    if not is_concrete(C):
+        return
+    off = C.detach() + torch.eye(C.shape[-1], dtype=C.dtype, device=C.device)
     if bool((off == 0).any()):
         i, j = (int(k) for k in (off == 0).nonzero()[0][-2:])
         raise ValueError(
             f"outputs {i} and {j} are at cost 0 from each other: they are one output. "
             "Merge them, or set a small positive cost."
         )
-    check_positive_definite(C)
+
+
+def check_learnt_matrix(C: Tensor) -> None:
+    """Refuse a matrix that was written to until it was no cost: symmetry, diagonal, sign."""
+    C = C.detach()
+    diagonal = C.diagonal(dim1=-2, dim2=-1)
+    parts = [(C - C.mT).abs().amax(), diagonal.abs().amax(), -C.amin(), C.abs().amax()]
+    asymmetry, diagonal, below, largest = torch.stack(parts).tolist()
+    slack = MATRIX_TOLERANCE * max(largest, 1.0)
+    for what, size in (("asymmetric", asymmetry), ("diagonal", diagonal), ("negative", below)):
+        if not size <= slack:
+            raise ValueError(
+                f"the matrix of this cost is no longer a cost: largest {what} entry {size:.3g}, "
+                f"where 0 is expected. {LEARN_PLACES}"
+            )
+
+
+def check_places(name: str, X: Tensor) -> None:
+    """Check the shape of points or embeddings."""
+    if X.dim() < 2 or X.shape[-2] == 0:
+        raise ValueError(
+            f"{name} must have shape (d, n), or (*batch, d, n) for others in each sample; "
+            f"got {tuple(X.shape)}."
+        )
 
 
 def check_matrix_shape(C: Tensor) -> None:

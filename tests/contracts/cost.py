@@ -76,6 +76,14 @@ class CostContract:
         smallest = torch.linalg.eigvalsh(kernel(cost)).amin()
         assert smallest > -1e-13 * cost.size
 
+    def test_expected_costs_are_those_of_the_matrix(self, make):
+        cost = make()
+        alpha = self.signal(cost, 4).flatten(-len(cost.shape)).softmax(-1)
+        C = cost.matrix().to(torch.float64)
+        expected = (C @ alpha[..., None])[..., 0].reshape(4, *cost.batch_shape, *cost.shape)
+        actual = cost.expected(alpha.reshape(expected.shape))
+        assert_close(actual, expected, coarser(torch.float64, cost.dtype))
+
     # ------------------------------------------------------- products
 
     @pytest.mark.parametrize("dtype", DTYPES)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from geosoftmax.costs.traits import Equal, Line, Tree
-from geosoftmax.validation import check_multiplier, is_concrete
+from geosoftmax.validation import check_multiplier, check_scale, is_concrete
 
 _MULTIPLICATIONS = (torch.mul, torch.Tensor.mul, torch.Tensor.__mul__, torch.Tensor.__rmul__)
 _DIVISIONS = (torch.div, torch.Tensor.div, torch.Tensor.__truediv__)
@@ -23,8 +23,9 @@ class Cost(ABC):
     A signal over the outputs has shape ``(*batch, *cost.shape)``. Costs are frozen: scaling,
     moving and casting return a new one. ``cost / epsilon`` is the ``C/ε`` of the paper.
 
-    One tensor of each cost can be learnt, its `parameter`: the matrix of a dense cost, the scale
-    of every other. Results are differentiable with respect to it.
+    Results are differentiable with respect to one tensor of each cost, its `parameter`: the matrix
+    of a dense cost, the scale of every other. To learn a dense cost, learn what its matrix is made
+    of (`geosoftmax.nn.LearntPoints`).
     """
 
     #: Names of the attributes that are tensors, the parameter first; and of all others.
@@ -69,6 +70,10 @@ class Cost(ABC):
         if torch.compiler.is_compiling():  # the graph then finds this cost, if its values are these
             fields["handle"] = self.handle
         return type(self)._make(fields)
+
+    def check(self) -> None:
+        """Refuse values that were written until they are no cost any more."""
+        return
 
     @staticmethod
     def from_signature(signature: str, tensors: list[Tensor]) -> Cost:
@@ -118,6 +123,16 @@ class Cost(ABC):
         ones = torch.ones(self.batch_shape + self.shape, dtype=u.dtype, device=self.device)
         return self.matvec(u) * (1 / self.matvec(ones))
 
+    def expected(self, alpha: Tensor) -> Tensor:
+        """``C α``: what each output is expected to cost where ``α`` is the distribution.
+
+        Here it takes the matrix; costs with a structure do without.
+        """
+        flat = alpha.flatten(-len(self.shape))
+        C = self.matrix().to(alpha.dtype)
+        product = (C @ flat[..., None])[..., 0] if self.batch_shape else flat @ C
+        return product.reshape(alpha.shape)
+
     def kernel(self) -> Tensor:
         """``K = exp(-C/2)`` as a matrix, with all digits."""
         return torch.exp(-wide(self.matrix()) / 2)
@@ -137,6 +152,10 @@ class Cost(ABC):
 
     # ------------------------------------------------------- traits that solvers ask for
 
+    #: Whether the parameter itself may be learnt: whether gradient steps on it make valid costs.
+    is_learnable: ClassVar[bool] = True
+    #: The places of the outputs on a line, of shape (d,), where they have them.
+    positions: Tensor | None = None
     #: The power of the distances, where the cost is ``|x - y|^p``.
     p: float | None = None
     #: Whether `matvec` takes linear time, also for few outputs: no matrix would be faster.
@@ -267,6 +286,9 @@ class ScaledCost(Cost):
     """A fixed geometry times a scale; the scale is the parameter."""
 
     scale: Tensor
+
+    def check(self) -> None:
+        check_scale(self.scale)
 
     def __mul__(self, factor: float | Tensor) -> Self:
         factor = check_multiplier(factor).to(self.scale.device)

@@ -13,10 +13,15 @@ from geosoftmax.costs.linalg import LARGE_BLOCK, gathered_solve, spd_solve
 from geosoftmax.validation import (
     as_float_tensor,
     check_cost_matrix,
+    check_distinct,
+    check_finite_matrix,
+    check_learnt_matrix,
     check_matrix_shape,
     check_multiplier,
+    check_places,
     check_power,
     check_scaled,
+    is_concrete,
     is_readable,
 )
 
@@ -41,7 +46,8 @@ class DenseCost(Cost):
         Asymmetries within 1e-5 are averaged. Gradients flow to ``C``.
     validate : bool
         Diagnose ``C`` (one Cholesky factorisation). Switch it off inside a training loop that
-        keeps ``C`` valid by construction.
+        keeps ``C`` valid by construction. Gradient steps on ``C`` itself do not: see
+        `geosoftmax.nn.LearntPoints` for costs that are learnt.
 
     Examples
     --------
@@ -53,6 +59,7 @@ class DenseCost(Cost):
 
     C: Tensor
     tensor_names = ("C",)
+    is_learnable = False
 
     def __init__(self, C: Any, *, validate: bool = True) -> None:
         C = as_float_tensor("cost matrix", C)
@@ -62,10 +69,20 @@ class DenseCost(Cost):
         self._set({"signature": "DenseCost", "shape": (C.shape[-1],), "C": (C + C.mT) / 2})
 
     @classmethod
-    def from_points(cls, X: Any, p: float = 2.0) -> DenseCost:
-        """``C_ij = |x_i - x_j|^p`` for points ``X`` of shape ``(d, n)``, with ``0 < p ≤ 2``.
+    def from_points(cls, X: Any, p: float = 2.0, *, validate: bool = True) -> DenseCost:
+        """``C_ij = |x_i - x_j|^p`` for points ``X``, with ``0 < p ≤ 2``.
 
-        Differentiable with respect to the points.
+        Such a cost is usable at every scale, wherever the points are, as long as no two of them
+        coincide. It is differentiable with respect to the points; to learn them in a module, see
+        `geosoftmax.nn.LearntPoints`.
+
+        Parameters
+        ----------
+        X : array_like, shape (d, n) or (*batch, d, n)
+            One point for each output, or for each output of each sample; (d,) for points on a line.
+        p : float
+        validate : bool
+            Refuse points that coincide or are not finite.
 
         Examples
         --------
@@ -75,30 +92,41 @@ class DenseCost(Cost):
                 [3., 2., 0.]], dtype=torch.float64)
         """
         p = check_power(p)
-        X = wide(as_float_tensor("points", X))
-        if X.dim() == 1:
-            X = X[:, None]
-        if X.dim() != 2:
-            raise ValueError(f"points must have shape (d, n); got {tuple(X.shape)}.")
-        squared = (X[:, None, :] - X[None, :, :]).square().sum(-1)
+        X = as_float_tensor("points", X)
+        squared = _squared_distances("points", X[:, None] if X.dim() == 1 else X)
         if p == 2:
-            return cls(squared)
+            return cls._of_distances(squared, validate)
         same = squared == 0  # keeps the gradient of the power finite on the diagonal
-        return cls(torch.where(same, 0.0, torch.where(same, 1.0, squared) ** (p / 2)))
+        C = torch.where(same, 0.0, torch.where(same, 1.0, squared) ** (p / 2))
+        return cls._of_distances(C, validate)
 
     @classmethod
-    def from_embeddings(cls, E: Any) -> DenseCost:
-        """``C_ij = 1 - cos(e_i, e_j)`` for embeddings ``E`` of shape ``(d, n)``.
+    def from_embeddings(cls, E: Any, *, validate: bool = True) -> DenseCost:
+        """``C_ij = 1 - cos(e_i, e_j)`` for embeddings ``E``.
 
-        Differentiable with respect to the embeddings.
+        Half the squared distance between their directions, so usable at every scale, as long as no
+        two directions coincide. Differentiable with respect to the embeddings; to learn them in a
+        module, see `geosoftmax.nn.LearntEmbeddings`.
+
+        Parameters
+        ----------
+        E : array_like, shape (d, n) or (*batch, d, n)
+        validate : bool
+            Refuse embeddings that are zero, not finite, or have the direction of another.
         """
         E = wide(as_float_tensor("embeddings", E))
-        if E.dim() != 2:
-            raise ValueError(f"embeddings must have shape (d, n); got {tuple(E.shape)}.")
         length = E.norm(dim=-1, keepdim=True)
-        if not bool((length > 0).all()):
+        if validate and is_concrete(length) and not bool((length > 0).all()):
             raise ValueError("an embedding is zero (or NaN): its direction is not defined.")
-        return cls.from_points(E / length, p=2) * 0.5
+        return cls._of_distances(_squared_distances("embeddings", E / length) / 2, validate)
+
+    @classmethod
+    def _of_distances(cls, C: Tensor, validate: bool) -> DenseCost:
+        """Return the cost of a matrix that is symmetric and of negative type by construction."""
+        if validate:
+            check_finite_matrix(C)
+            check_distinct(C)
+        return cls(C, validate=False)
 
     @staticmethod
     def repair(
@@ -160,6 +188,9 @@ class DenseCost(Cost):
         return Repair(DenseCost(symmetric), float((symmetric - original).abs().max()))
 
     # ------------------------------------------------------------------
+
+    def check(self) -> None:
+        check_learnt_matrix(self.C)
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -227,6 +258,12 @@ class DenseCost(Cost):
 
     def matrix(self) -> Tensor:
         return self.C
+
+
+def _squared_distances(name: str, X: Tensor) -> Tensor:
+    check_places(name, X)
+    X = wide(X)
+    return (X[..., :, None, :] - X[..., None, :, :]).square().sum(-1)
 
 
 def is_negative_type(C: Tensor) -> bool:

@@ -133,6 +133,14 @@ class GridCost(ScaledCost):
         )
         return flat.reshape(rhs.shape)
 
+    def expected(self, alpha: Tensor) -> Tensor:
+        dims, total = range(-len(self.shape), 0), torch.zeros_like(alpha)
+        for axis, line in zip(dims, self.axes, strict=True):
+            others = [k for k in dims if k != axis]
+            marginal = alpha.sum(others, keepdim=True) if others else alpha
+            total = total + line.expected(marginal.movedim(axis, -1)).movedim(-1, axis)
+        return total
+
     def matrix(self) -> Tensor:
         total = torch.zeros((1, 1), dtype=self.spacing.dtype, device=self.device)
         for line in self.axes:

@@ -109,6 +109,22 @@ class LineCost(ScaledCost):
         flat = gathered_solve(entries, self.matvec, rhs.reshape(-1, d), support.reshape(-1, d))
         return flat.reshape(rhs.shape)
 
+    def expected(self, alpha: Tensor) -> Tensor:
+        scale, x = self.scale.to(alpha.dtype), wide(self.positions)
+        x = (x - x[0]).to(alpha.dtype)
+        if self.p == 1:
+            return scale * (_passed(alpha, x) + _passed(alpha.flip(-1), -x.flip(-1)).flip(-1))
+        if self.p == 2:
+            mass = alpha.sum(-1, keepdim=True)
+            apart = x - (alpha * x).sum(-1, keepdim=True) / mass  # from the mean
+            return scale * (mass * apart.square() + (alpha * apart.square()).sum(-1, keepdim=True))
+        every, rows = slice(0, self.shape[0]), max(1, ENTRIES_AT_ONCE // self.shape[0])
+        parts = []
+        for i in range(0, self.shape[0], rows):
+            C = 2 * self._half_cost(every, slice(i, i + rows))
+            parts.append(alpha @ C.to(alpha.dtype))
+        return torch.cat(parts, -1)
+
     def matrix(self) -> Tensor:
         x = wide(self.positions)
         return self.scale * (x[:, None] - x[None, :]).abs() ** self.p
@@ -186,6 +202,12 @@ def _convolve(u: Tensor, taps: Tensor) -> Tensor:
     flat = u.reshape(-1, 1, u.shape[-1])
     width = taps.shape[0] // 2
     return torch.nn.functional.conv1d(flat, taps[None, None], padding=width).reshape(u.shape)
+
+
+def _passed(alpha: Tensor, x: Tensor) -> Tensor:
+    """``Σ_{j<i} (x_i - x_j) α_j``: the mass before each gap passes it. All terms are positive."""
+    passed = (alpha.cumsum(-1)[..., :-1] * x.diff()).cumsum(-1)
+    return torch.cat([torch.zeros_like(alpha[..., :1]), passed], -1)
 
 
 def _exponential_sums(u: Tensor, x: Tensor) -> Tensor:

@@ -300,6 +300,20 @@ class TreeCost(ScaledCost):
             )
         return (torch.cat(x, -1) * fixed).index_select(-1, self.outputs)
 
+    def expected(self, alpha: Tensor) -> Tensor:
+        """Begin at the root; a step along an edge comes nearer to the mass below it alone."""
+        lengths = (self.scale * self.lengths).to(alpha.dtype)
+        below = self._to_nodes(alpha, 0.0)
+        for level, above in self._upwards():
+            below = below.index_add(-1, above, below[..., level])
+        mass = below[..., :1]
+        total = [(lengths[1:] * below[..., 1:]).sum(-1, keepdim=True)]
+        for level, above in self._downwards():
+            start = level.start - total[-1].shape[-1]
+            parent = total[-1].index_select(-1, above - start)
+            total.append(parent + lengths[level] * (mass - 2 * below[..., level]))
+        return torch.cat(total, -1).index_select(-1, self.outputs)
+
     def matrix(self) -> Tensor:
         n = self.parents.shape[0]
         distance = torch.zeros((n, n), dtype=self.lengths.dtype, device=self.device)

@@ -74,6 +74,9 @@ class ZeroOneCost(ScaledCost):
         shift = k * rhs.sum(-1, keepdim=True) / (one_minus_k + k * count)
         return inside * (rhs - shift) / one_minus_k
 
+    def expected(self, alpha: Tensor) -> Tensor:
+        return self.scale.to(alpha.dtype) * (alpha.sum(-1, keepdim=True) - alpha)
+
     def matrix(self) -> Tensor:
         d = self.shape[0]
         eye = torch.eye(d, dtype=self.scale.dtype, device=self.device)

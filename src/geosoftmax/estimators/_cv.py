@@ -17,7 +17,7 @@ from geosoftmax.estimators._design import Design
 from geosoftmax.estimators._fitting import Fit, Losses, Objective, fit_linear, minimise, start
 from geosoftmax.estimators._linear import LinearGeometric, chosen_positions, set_fitted
 from geosoftmax.estimators._reading import (
-    decision_costs,
+    measure_of,
     read_cost,
     read_costs,
     read_count,
@@ -223,7 +223,8 @@ def _score_fold(
 def _score(task: Task, model: GeometricClassifier, cost: Cost, test: Any) -> float:
     X, target, weight = task.X[test], task.target[test], task.weight[test]
     if task.scorer is None:
-        paid = decision_costs(task.decision, cost)[target, chosen_positions(model, X)]
+        measure = measure_of(task.decision, cost).matrix().numpy()
+        paid = measure[target, chosen_positions(model, X)]
         mean = float(np.average(paid, weights=weight))
         return 1.0 - mean if task.decision in ("mode", "scores") else -mean
     weighted = "sample_weight" in inspect.signature(task.scorer).parameters

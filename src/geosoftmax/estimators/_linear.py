@@ -12,14 +12,14 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from geosoftmax.costs.base import Cost
 from geosoftmax.estimators._reading import (
-    decision_costs,
+    measure_of,
     read_classes,
     read_decision,
     read_order,
     warn_of_alphabet,
     weigh,
 )
-from geosoftmax.functional import geometric_softmax
+from geosoftmax.functional import decide, geometric_softmax
 
 FLOATS = (np.float64, np.float32)
 
@@ -78,11 +78,15 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples, n_classes)
         """
         alpha = self.predict_proba(X)
-        costs = decision_costs(read_decision(self.decision), self.cost_)
-        return alpha @ costs.astype(alpha.dtype, copy=False)
+        measure = measure_of(read_decision(self.decision), self.cost_)
+        expected = measure.expected(torch.from_numpy(alpha.astype(np.float64)))
+        return expected.detach().numpy().astype(alpha.dtype, copy=False)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return what `predict` maximises: minus the expected costs, or the scores.
+
+        Of classes that are equally good up to rounding, `predict` takes the first: see
+        `geosoftmax.decide`.
 
         Parameters
         ----------
@@ -140,5 +144,10 @@ def set_fitted(
 
 def chosen_positions(model: LinearGeometric, X: Any) -> np.ndarray:
     """Return the positions of the classes to predict."""
-    values = model.decision_function(X)
-    return (values > 0).astype(int) if values.ndim == 1 else values.argmax(1)
+    check_is_fitted(model)
+    decision = read_decision(model.decision)
+    if decision == "scores":
+        values = model.decision_function(X)
+        return (values > 0).astype(int) if values.ndim == 1 else values.argmax(1)
+    alpha = torch.from_numpy(model.predict_proba(X))
+    return decide(alpha, measure_of(decision, model.cost_)).numpy()

@@ -135,15 +135,13 @@ def read_decision(decision: Any) -> str:
     return decision
 
 
-def decision_costs(decision: str, cost: Cost) -> np.ndarray:
-    """Return what a decision costs: by class predicted (columns) and true class (rows)."""
+def measure_of(decision: str, cost: Cost) -> Cost:
+    """Return what a decision costs: the measure of which it has the least expected value."""
     if decision == "cost":
-        return cost.matrix().numpy()
+        return cost
     if decision in ("mode", "scores"):
-        return 1.0 - np.eye(cost.size)
-    position = np.arange(float(cost.size))
-    apart = np.abs(position[:, None] - position)
-    return apart if decision == "median" else apart**2
+        return ZeroOneCost(cost.size)
+    return LineCost(cost.size, p=1 if decision == "median" else 2)
 
 
 def read_number(name: str, value: Any, *, positive: bool = False) -> float:

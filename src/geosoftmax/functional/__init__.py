@@ -11,6 +11,7 @@ from geosoftmax.functional.conjugate import (
     geometric_softmax,
     solve,
 )
+from geosoftmax.functional.decisions import decide
 from geosoftmax.functional.entropy import (
     c_transform,
     hausdorff_divergence,
@@ -26,6 +27,7 @@ from geosoftmax.functional.potential import (
 
 __all__ = [
     "c_transform",
+    "decide",
     "extrapolate",
     "geometric_logistic_loss",
     "geometric_logsumexp",

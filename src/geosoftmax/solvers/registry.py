@@ -34,6 +34,7 @@ from geosoftmax.solvers.splitting import (
 )
 from geosoftmax.solvers.support import SupportNumba, SupportReference
 from geosoftmax.solvers.threshold import ThresholdNumba, ThresholdReference
+from geosoftmax.validation import is_readable
 
 SOLVERS: list[Solver] = [
     ThresholdNumba(), ThresholdReference(),
@@ -127,6 +128,8 @@ def plan(
 
 
 def _prepare(cost: Cost, purpose: Purpose, dtype: torch.dtype, tol: float, method: str) -> Any:
+    if is_readable(*cost.tensors):
+        cost.check()
     request = Request(purpose, cost.device, dtype, tol, method)
     if purpose == "potential":
         solver = find(cost, request)

@@ -1,7 +1,7 @@
 """From a distribution over ordered classes to one of them.
 
-A rule is the cost of predicting one class where another is true, and the class with the least
-expected cost is chosen: the same for every model, so that no gain comes from the rule alone.
+The rules are those of `geosoftmax.decide`, the same for every model, so that no gain comes from the
+rule alone.
 """
 
 from __future__ import annotations
@@ -9,6 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+
+import geosoftmax
+from geosoftmax import LineCost
 
 __all__ = ["LABELS", "RULES", "Prediction", "decide"]
 
@@ -42,6 +46,12 @@ class Prediction:
     scores: np.ndarray | None = None
     point: bool = False
 
+    @property
+    def distributions(self) -> np.ndarray:
+        """The probabilities without their rounding: none is below 0, and they sum to 1."""
+        p = np.clip(np.asarray(self.probabilities, dtype=np.float64), 0, None)
+        return p / p.sum(1, keepdims=True)
+
 
 def decide(prediction: Prediction, rule: str) -> np.ndarray:
     """Return the class, 0, 1, …, that a rule chooses for each sample.
@@ -59,9 +69,6 @@ def decide(prediction: Prediction, rule: str) -> np.ndarray:
         return prediction.scores.argmax(1)
     if rule not in (*RULES, "own"):
         raise ValueError(f"rule must be one of {', '.join(RULES)}, scores or own; got {rule!r}.")
-    p = prediction.probabilities
-    apart = np.abs(np.subtract.outer(np.arange(p.shape[1]), np.arange(p.shape[1])))
-    cost = {"median": apart, "mean": apart**2}.get(rule, apart > 0)
-    # Rounding must not decide between classes that cost the same: the lowest of them is taken.
-    expected = p @ cost
-    return (expected <= expected.min(1, keepdims=True) + 1e-12).argmax(1)
+    p = prediction.distributions
+    own = "mode" if rule == "own" else rule  # a class alone has all the probability
+    return geosoftmax.decide(torch.from_numpy(p), LineCost(p.shape[1]), own).numpy()

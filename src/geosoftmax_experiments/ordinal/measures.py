@@ -56,7 +56,7 @@ def hausdorff(y: np.ndarray, probabilities: np.ndarray, scale: float = 0.5) -> f
     """Return the mean of ``D(δ_y | β)`` with ``C = scale (ŷ-y)²``."""
     classes = probabilities.shape[1]
     truth = torch.eye(classes, dtype=torch.float64)[torch.from_numpy(y)]
-    beta = torch.from_numpy(_distribution(probabilities))
+    beta = torch.from_numpy(Prediction(probabilities).distributions)
     return float(hausdorff_divergence(truth, beta, LineCost(classes, p=2) * scale).mean())
 
 
@@ -66,7 +66,7 @@ def measure_probabilities(y: np.ndarray, prediction: Prediction) -> dict[str, fl
     Log-loss is scikit-learn's, which takes p(true) = 0 for the machine epsilon; how often that
     happened is told beside it. It says nothing of a model that predicts a class alone (NaN).
     """
-    p = _distribution(prediction.probabilities)
+    p = prediction.distributions
     classes = p.shape[1]
     return {
         "hausdorff": hausdorff(y, p),
@@ -91,9 +91,3 @@ def measure_labels(y: np.ndarray, chosen: np.ndarray, classes: int) -> dict[str,
 
 #: What parameters may be chosen by, on the inner folds: the three rows of Table 1.
 CRITERIA = ("mae", "accuracy", "hausdorff")
-
-
-def _distribution(p: np.ndarray) -> np.ndarray:
-    """Take rounding out: no probability below 0, and a sum of 1."""
-    p = np.clip(np.asarray(p, dtype=np.float64), 0, None)
-    return p / p.sum(1, keepdims=True)

@@ -12,11 +12,12 @@ from geosoftmax import (
     Cost,
     LineCost,
     ZeroOneCost,
+    decide,
     geometric_logistic_loss,
     hausdorff_divergence,
     solve,
 )
-from geosoftmax_experiments.ordinal.decisions import RULES, Prediction, decide
+from geosoftmax_experiments.ordinal.decisions import RULES
 from geosoftmax_experiments.play.drawing import BLUE, GREEN, ORANGE, bars, table
 from geosoftmax_experiments.play.values import answer, choice, number, numbers
 
@@ -63,8 +64,8 @@ def show_ordinal(scores: Any, classes: Any, cost: Any, scale: Any, true: Any) ->
 
 
 def _decisions(alpha: Tensor) -> tuple[str, ...]:
-    prediction = Prediction(alpha.numpy()[None])
-    return tuple(str(int(decide(prediction, rule)[0]) + 1) for rule in RULES)
+    line = LineCost(alpha.shape[0])
+    return tuple(str(int(decide(alpha, line, rule)) + 1) for rule in RULES)
 
 
 def _loss(name: str, f: Tensor, y: int, cost: Cost) -> float:

@@ -1,0 +1,114 @@
+"""From a distribution to one output: the decision that a measure of mistakes asks for."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from geosoftmax.costs.base import Cost, wide
+from geosoftmax.functional.calls import full_precision
+from geosoftmax.validation import (
+    SUM_TOLERANCE,
+    check_distribution_values,
+    check_rule,
+    check_signal,
+    is_readable,
+)
+
+#: By how much, relatively, equal probabilities may differ for their rounding in float64. In other
+#: dtypes it is the distance between neighbouring numbers.
+ROUNDING = 1e-12
+
+
+@full_precision
+def decide(alpha: Tensor, cost: Cost, rule: str = "cost") -> Tensor:
+    r"""Decide for one output: :math:`\arg\min_i \sum_j M_{ij} \alpha_j` for the measure of a rule.
+
+    ``M_ij`` is what it costs to decide for ``i`` where ``j`` is true:
+
+    ========== ============================ ===========================================
+    rule       measure ``M``                defined for
+    ========== ============================ ===========================================
+    "mode"     0 if right, 1 if wrong       every cost: the most probable output
+    "median"   the distance ``|x - y|``     lines and grids (there axis by axis)
+    "mean"     its square                   lines and grids: the output nearest the mean
+    "cost"     the cost itself              every cost
+    ========== ============================ ===========================================
+
+    Of several outputs that are equally good, the first is taken. Outputs are equally good if they
+    differ by no more than the rounding of the probabilities: relatively 1e-12 in float64, and the
+    distance between neighbouring numbers in other dtypes.
+
+    Parameters
+    ----------
+    alpha : Tensor, shape (*batch, *cost.shape)
+        Distributions. No gradients flow through a decision.
+    cost : Cost
+        The geometry. The scale of a cost changes none of the decisions.
+    rule : {"cost", "mode", "median", "mean"}
+
+    Returns
+    -------
+    Tensor, shape batch, int64
+        The index of an output, row-major over a grid: ``torch.unravel_index(index, cost.shape)``
+        gives the place. Where values are not checked (on GPUs, and under ``torch.compile`` and
+        ``torch.func``), rows that are no distributions have -1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from geosoftmax import LineCost, decide
+    >>> alpha = torch.tensor([0.4, 0.0, 0.3, 0.3])
+    >>> [int(decide(alpha, LineCost(4), rule)) for rule in ("mode", "median", "mean")]
+    [0, 2, 1]
+    """
+    check_signal("alpha", alpha, cost)
+    check_rule(rule, cost)
+    tolerance = SUM_TOLERANCE[alpha.dtype]
+    check_distribution_values("alpha", alpha, cost, tolerance)
+    mass = wide(alpha.detach())
+    slack = max(ROUNDING, torch.finfo(alpha.dtype).eps)
+    chosen = _mode(mass, cost, slack) if rule == "mode" else _least(mass, cost, rule, slack)
+    if is_readable(alpha):
+        return chosen
+    flat = mass.flatten(-len(cost.shape))
+    valid = (flat >= 0).all(-1) & ((flat.sum(-1) - 1).abs() <= tolerance)
+    return torch.where(valid, chosen, -1)
+
+
+def _mode(mass: Tensor, cost: Cost, slack: float) -> Tensor:
+    flat = mass.flatten(-len(cost.shape))
+    return _first(flat >= (1 - slack) * flat.amax(-1, keepdim=True))
+
+
+def _least(mass: Tensor, cost: Cost, rule: str, slack: float) -> Tensor:
+    """Return the output of least expected cost: axis by axis, where the cost is a sum over axes."""
+    if cost.structure == "equal":
+        return _mode(mass, cost, slack)  # its differences would drown in their sum
+    if len(cost.factors) == 1:
+        return _along_axis(mass, cost.factors[0], rule, slack)
+    index = torch.zeros((), dtype=torch.int64, device=mass.device)
+    dims = range(-len(cost.shape), 0)
+    for k, axis in zip(dims, cost.factors, strict=True):
+        marginal = mass.sum([other for other in dims if other != k])
+        index = index * axis.size + _along_axis(marginal, axis, rule, slack)
+    return index
+
+
+def _along_axis(mass: Tensor, axis: Cost, rule: str, slack: float) -> Tensor:
+    x = axis.positions
+    power = axis.p if rule == "cost" else {"median": 1, "mean": 2}[rule]
+    if x is None or power not in (1, 2):
+        expected = axis.expected(mass).flatten(-len(axis.shape))
+        return _first(expected <= (1 + slack) * expected.amin(-1, keepdim=True))
+    if power == 1:  # the first that has half of the mass before or at it
+        return _first(mass.cumsum(-1) >= (1 - slack) / 2 * mass.sum(-1, keepdim=True))
+    x = wide(x)
+    share = mass / mass.sum(-1, keepdim=True)
+    apart = (x - x[0] - (share * (x - x[0])).sum(-1, keepdim=True)).abs()
+    deviation = (share * apart).sum(-1, keepdim=True)  # by which rounding moves the mean
+    return _first(apart <= apart.amin(-1, keepdim=True) + slack * deviation)
+
+
+def _first(mask: Tensor) -> Tensor:
+    return mask.to(torch.uint8).argmax(-1)

@@ -1,0 +1,171 @@
+"""Costs that are learnt: modules that hold the points or embeddings that a cost is made of.
+
+Distances between points are valid costs wherever the points are. A matrix is not: gradient steps on
+its entries take it out of the valid costs. `geosoftmax.nn` takes these modules in place of a cost.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from geosoftmax.costs import DenseCost
+from geosoftmax.validation import as_float_tensor, check_multiplier, check_power, is_concrete
+
+__all__ = ["LearntCost", "LearntEmbeddings", "LearntPoints", "warn_of_collapse"]
+
+
+class LearntCost(nn.Module, ABC):
+    """A module with one parameter, of which it makes a cost. `cost` is the cost as it is now."""
+
+    #: The name of the parameter, an attribute.
+    parameter_name: ClassVar[str]
+    #: What a state dict must agree with.
+    signature: str
+
+    def __init__(self, values: Any, scale: float) -> None:
+        super().__init__()
+        values = as_float_tensor(self.parameter_name, values)
+        if not isinstance(values, nn.Parameter):
+            values = nn.Parameter(values.detach().clone())
+        self.register_parameter(self.parameter_name, values)
+        self.scale = float(check_multiplier(scale))
+        self._known: tuple[Tensor, int, DenseCost] | None = None
+
+    @abstractmethod
+    def _make(self, values: Tensor, validate: bool) -> DenseCost:
+        """Return the cost of the values of the parameter."""
+
+    @property
+    def cost(self) -> DenseCost:
+        """The cost. Where no gradients are asked for, it is one object while the values stay."""
+        values = getattr(self, self.parameter_name)
+        # On a GPU nothing is checked, so that nothing is waited for.
+        validate = not values.is_cuda
+        learning = torch.is_grad_enabled() and values.requires_grad
+        if learning or not is_concrete(values) or values.is_inference():
+            return self._make(values, validate)
+        known = self._known
+        if known is None or known[0] is not values or known[1] != values._version:
+            made = self._make(values.detach(), validate)
+            known = self._known = (values, values._version, made)
+        return known[2]
+
+    def extra_repr(self) -> str:
+        """Describe the parameter."""
+        shape = tuple(getattr(self, self.parameter_name).shape)
+        scale = "" if self.scale == 1 else f", scale={self.scale:g}"
+        return f"{self.parameter_name} of shape {shape}{scale}"
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LearntCost:
+        """Move as every module does, but keep the geometry out of half precision."""
+        before = getattr(self, self.parameter_name).data
+        super()._apply(fn, recurse)
+        after = getattr(self, self.parameter_name)
+        if torch.finfo(after.dtype).bits < 32:
+            after.data = before.to(after.device)
+        self._known = None
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_known": None}
+
+
+class LearntPoints(LearntCost):
+    """``scale · |x_i - x_j|^p`` between points that are learnt.
+
+    Give it to a module of `geosoftmax.nn` in place of a cost; several modules may share one.
+
+    Parameters
+    ----------
+    points : array_like or nn.Parameter, shape (d, n) or (*batch, d, n)
+        Where they start. No two may coincide. A parameter is used as it is, not copied.
+    p : float
+        As for `DenseCost.from_points`.
+    scale : float
+        The factor of the cost, which is not learnt.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from geosoftmax.nn import GeometricLogisticLoss, LearntPoints
+    >>> places = LearntPoints(torch.randn(5, 2), p=1)
+    >>> loss = GeometricLogisticLoss(places)
+    >>> target = torch.softmax(torch.randn(3, 5), -1)
+    >>> loss(torch.zeros(3, 5), target).backward()
+    >>> places.points.grad.shape
+    torch.Size([5, 2])
+    """
+
+    parameter_name = "points"
+    points: nn.Parameter
+
+    def __init__(self, points: Any, p: float = 2.0, *, scale: float = 1.0) -> None:
+        super().__init__(points, scale)
+        self.p = check_power(p)
+        self._make(self.points.detach(), validate=True)  # refuses what has no geometry
+        self.signature = f"LearntPoints|{self.p!r}|{self.scale!r}"
+
+    def _make(self, values: Tensor, validate: bool) -> DenseCost:
+        cost = DenseCost.from_points(values, self.p, validate=validate)
+        return _times(cost, self.scale)
+
+    def extra_repr(self) -> str:
+        """Describe the points."""
+        return f"{super().extra_repr()}, p={self.p:g}"
+
+
+class LearntEmbeddings(LearntCost):
+    """``scale · (1 - cos(e_i, e_j))`` between embeddings that are learnt.
+
+    Parameters
+    ----------
+    embeddings : array_like or nn.Parameter, shape (d, n) or (*batch, d, n)
+        Where they start. No two may have one direction. A parameter is used as it is, not copied:
+        such as the weight of a `torch.nn.Embedding`.
+    scale : float
+        The factor of the cost, which is not learnt.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from geosoftmax.nn import GeometricSoftmax, LearntEmbeddings
+    >>> words = torch.nn.Embedding(5, 16)
+    >>> layer = GeometricSoftmax(LearntEmbeddings(words.weight, scale=4.0))
+    >>> layer(torch.randn(2, 5)).shape
+    torch.Size([2, 5])
+    """
+
+    parameter_name = "embeddings"
+    embeddings: nn.Parameter
+
+    def __init__(self, embeddings: Any, *, scale: float = 1.0) -> None:
+        super().__init__(embeddings, scale)
+        self._make(self.embeddings.detach(), validate=True)
+        self.signature = f"LearntEmbeddings|{self.scale!r}"
+
+    def _make(self, values: Tensor, validate: bool) -> DenseCost:
+        return _times(DenseCost.from_embeddings(values, validate=validate), self.scale)
+
+
+def _times(cost: DenseCost, scale: float) -> DenseCost:
+    """Return a multiple, unchecked: costs between points are usable at every scale."""
+    return cost if scale == 1 else cost.with_parameter(cost.C * scale)
+
+
+@torch.compiler.assume_constant_result  # compiled calls warn where they are traced
+def warn_of_collapse() -> None:
+    """Say what becomes of a cost that is learnt from classes."""
+    warnings.warn(
+        "the cost is learnt from class indices, or from distributions that are one class each. "
+        "Whatever the scores are, their loss is least where the cost is zero: it will shrink to "
+        "zero. Learn it from distributions (label_smoothing makes some), or choose its scale by "
+        "validation.",
+        UserWarning,
+        stacklevel=6,
+    )
