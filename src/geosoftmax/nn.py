@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from geosoftmax import functional
 from geosoftmax.costs.base import Cost
+from geosoftmax.functional.axes import Dim, read_dim
 from geosoftmax.validation import (
     check_options,
     check_reduction,
@@ -47,8 +48,10 @@ class CostModule(nn.Module):
     """
 
     cost_signature: Tensor
+    #: The axes of the outputs, as for `geosoftmax.geometric_softmax`.
+    dim: Dim = None
 
-    def __init__(self, cost: Cost, *, learn_scale: bool = False) -> None:
+    def __init__(self, cost: Cost, *, dim: Dim = None, learn_scale: bool = False) -> None:
         super().__init__()
         if not isinstance(cost, Cost):
             raise TypeError(f"cost must be a geosoftmax Cost; got {type(cost).__name__}.")
@@ -73,6 +76,10 @@ class CostModule(nn.Module):
         signature = torch.frombuffer(bytearray(cost.signature, "utf8"), dtype=torch.uint8)
         self.register_buffer("cost_signature", signature)
         self.log_scale = nn.Parameter(torch.zeros(())) if learn_scale else None
+        if dim is not None:
+            axes = read_dim(dim, cost)
+            dim = dim if isinstance(dim, int) else axes
+        self.dim = dim
         self._unscaled = cost.with_tensors(self._tensors(cost))
 
     @property
@@ -97,9 +104,10 @@ class CostModule(nn.Module):
         return cost
 
     def extra_repr(self) -> str:
-        """Describe the cost."""
+        """Describe the cost, and where the outputs are."""
+        where = "" if self.dim is None else f", dim={self.dim}"
         learnt = "" if self.log_scale is None else ", learn_scale=True"
-        return f"{self.cost!r}{learnt}"
+        return f"{self.cost!r}{where}{learnt}"
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> CostModule:
         """Move as every module does, but keep the geometry out of half precision."""
@@ -143,11 +151,12 @@ class _SolvingModule(CostModule):
         self,
         cost: Cost,
         *,
+        dim: Dim = None,
         learn_scale: bool = False,
         tol: float | None = None,
         max_iter: int | None = None,
     ) -> None:
-        super().__init__(cost, learn_scale=learn_scale)
+        super().__init__(cost, dim=dim, learn_scale=learn_scale)
         check_options(tol, max_iter)
         self.tol = tol
         self.max_iter = max_iter
@@ -159,6 +168,8 @@ class GeometricSoftmax(_SolvingModule):
     Parameters
     ----------
     cost : Cost
+    dim : int or tuple of int, optional
+        The axes of the outputs, as for `geosoftmax.geometric_softmax`. By default the last ones.
     learn_scale : bool
         Learn a positive number that multiplies the cost.
     tol, max_iter
@@ -175,7 +186,9 @@ class GeometricSoftmax(_SolvingModule):
 
     def forward(self, scores: Tensor) -> Tensor:
         """Return distributions of the shape of the scores."""
-        return functional.geometric_softmax(scores, self.cost, tol=self.tol, max_iter=self.max_iter)
+        return functional.geometric_softmax(
+            scores, self.cost, dim=self.dim, tol=self.tol, max_iter=self.max_iter
+        )
 
 
 class GeometricLogSumExp(_SolvingModule):
@@ -184,7 +197,7 @@ class GeometricLogSumExp(_SolvingModule):
     def forward(self, scores: Tensor) -> Tensor:
         """Return one value per sample."""
         return functional.geometric_logsumexp(
-            scores, self.cost, tol=self.tol, max_iter=self.max_iter
+            scores, self.cost, dim=self.dim, tol=self.tol, max_iter=self.max_iter
         )
 
 
@@ -200,6 +213,10 @@ class GeometricLogisticLoss(_SolvingModule):
         Samples with this class index do not count.
     reduction : {"mean", "sum", "none"}
     label_smoothing : float
+    dim : int or tuple of int, optional
+        The axes of the outputs: 1 for the layout of ``torch.nn.CrossEntropyLoss``, scores
+        ``(N, C, d1, …)`` and class indices ``(N, d1, …)``. By default the last ones, but class
+        indices with two or more batch axes need it said.
     learn_scale, tol, max_iter
         As for `GeometricSoftmax`.
 
@@ -224,11 +241,12 @@ class GeometricLogisticLoss(_SolvingModule):
         reduction: str = "mean",
         label_smoothing: float = 0.0,
         *,
+        dim: Dim = None,
         learn_scale: bool = False,
         tol: float | None = None,
         max_iter: int | None = None,
     ) -> None:
-        super().__init__(cost, learn_scale=learn_scale, tol=tol, max_iter=max_iter)
+        super().__init__(cost, dim=dim, learn_scale=learn_scale, tol=tol, max_iter=max_iter)
         check_reduction(reduction)
         check_smoothing(label_smoothing)
         check_weight(weight, cost)
@@ -258,6 +276,7 @@ class GeometricLogisticLoss(_SolvingModule):
             scores,
             target,
             self.cost,
+            dim=self.dim,
             reduction=self.reduction,
             weight=self.weight,
             ignore_index=self.ignore_index,
@@ -273,6 +292,8 @@ class SmoothScores(CostModule):
     Parameters
     ----------
     cost : Cost
+    dim : int or tuple of int, optional
+        The axes of the outputs, as for `geosoftmax.geometric_softmax`. By default the last ones.
     learn_scale : bool
         Learn a positive number that multiplies the cost.
 
@@ -289,7 +310,7 @@ class SmoothScores(CostModule):
 
     def forward(self, scores: Tensor) -> Tensor:
         """Return scores of the same shape."""
-        return functional.smooth_scores(scores, self.cost)
+        return functional.smooth_scores(scores, self.cost, dim=self.dim)
 
 
 class PotentialSoftmax(CostModule):
@@ -298,13 +319,15 @@ class PotentialSoftmax(CostModule):
     Parameters
     ----------
     cost : Cost
+    dim : int or tuple of int, optional
+        The axes of the outputs, as for `geosoftmax.geometric_softmax`. By default the last ones.
     learn_scale : bool
         Learn a positive number that multiplies the cost.
     """
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return distributions of the shape of the logits."""
-        return functional.potential_softmax(logits, self.cost)
+        return functional.potential_softmax(logits, self.cost, dim=self.dim)
 
 
 class PotentialLogisticLoss(CostModule):
@@ -314,19 +337,28 @@ class PotentialLogisticLoss(CostModule):
     ----------
     cost : Cost
     reduction : {"mean", "sum", "none"}
+    dim : int or tuple of int, optional
+        The axes of the outputs, as for `GeometricLogisticLoss`.
     learn_scale : bool
         Learn a positive number that multiplies the cost.
     """
 
-    def __init__(self, cost: Cost, reduction: str = "mean", *, learn_scale: bool = False) -> None:
-        super().__init__(cost, learn_scale=learn_scale)
+    def __init__(
+        self,
+        cost: Cost,
+        reduction: str = "mean",
+        *,
+        dim: Dim = None,
+        learn_scale: bool = False,
+    ) -> None:
+        super().__init__(cost, dim=dim, learn_scale=learn_scale)
         check_reduction(reduction)
         self.reduction = reduction
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return the loss of logits against class indices or distributions."""
         return functional.potential_logistic_loss(
-            logits, target, self.cost, reduction=self.reduction
+            logits, target, self.cost, dim=self.dim, reduction=self.reduction
         )
 
 
@@ -338,6 +370,8 @@ class HausdorffDivergence(CostModule):
     cost : Cost
     symmetric : bool
     reduction : {"mean", "sum", "none"}
+    dim : int or tuple of int, optional
+        The axes of the outputs, as for `GeometricSoftmax`.
     learn_scale : bool
         Learn a positive number that multiplies the cost.
     """
@@ -346,18 +380,21 @@ class HausdorffDivergence(CostModule):
         self,
         cost: Cost,
         *,
+        dim: Dim = None,
         symmetric: bool = False,
         reduction: str = "mean",
         learn_scale: bool = False,
     ) -> None:
-        super().__init__(cost, learn_scale=learn_scale)
+        super().__init__(cost, dim=dim, learn_scale=learn_scale)
         check_reduction(reduction)
         self.symmetric = symmetric
         self.reduction = reduction
 
     def forward(self, alpha: Tensor, beta: Tensor) -> Tensor:
         """Return ``D(alpha|beta)``."""
-        value = functional.hausdorff_divergence(alpha, beta, self.cost, symmetric=self.symmetric)
+        value = functional.hausdorff_divergence(
+            alpha, beta, self.cost, dim=self.dim, symmetric=self.symmetric
+        )
         if self.reduction == "none":
             return value
         return value.mean() if self.reduction == "mean" else value.sum()
