@@ -53,10 +53,8 @@ every_function = pytest.mark.parametrize("name", ALL)
 
 def draw(cost, *batch, dtype=torch.float64):
     """Scores and two distributions by name, outputs last."""
-    signals = [randn(*batch, *cost.shape, seed=k) for k in range(3)]
-    n = len(cost.shape)
-    f, a, b = (s if k == 0 else s.flatten(-n).softmax(-1).reshape(s.shape)
-               for k, s in enumerate(signals))  # fmt: skip
+    f, x, y = (randn(*batch, *cost.shape, seed=k) for k in range(3))
+    a, b = (t.flatten(-len(cost.shape)).softmax(-1).reshape(f.shape) for t in (x, y))
     return {"f": f.to(dtype), "a": a.to(dtype), "b": b.to(dtype)}
 
 
@@ -138,9 +136,8 @@ def test_one_cost_for_each_sample():
     points = randn(3, 4, 2)
     cost = DenseCost(torch.cdist(points, points))
     scores = randn(2, 3, 4)
-    expected = gs.geometric_softmax(scores, cost)
-    assert torch.equal(gs.geometric_softmax(scores.movedim(-1, 0), cost, dim=0).movedim(0, -1),
-                       expected)  # fmt: skip
+    alpha = gs.geometric_softmax(scores.movedim(-1, 0), cost, dim=0)
+    assert torch.equal(alpha.movedim(0, -1), gs.geometric_softmax(scores, cost))
 
 
 # ------------------------------------------------------------------ as in torch
@@ -168,11 +165,9 @@ def test_cross_entropy_with_the_classes_in_axis_1(shape, reduction, options):
     scores = randn(*shape)
     target = torch.arange(scores[:, 0].numel()).reshape(scores[:, 0].shape) % 5
     target[0] = options.get("ignore_index", 0)
-    ours, theirs = nn.GeometricLogisticLoss(FAR, dim=1, **options), torch.nn.CrossEntropyLoss(
-        **options
-    )  # fmt: skip
+    ours = nn.GeometricLogisticLoss(FAR, dim=1, **options)
     results = []
-    for loss in (ours, theirs):
+    for loss in (ours, torch.nn.CrossEntropyLoss(**options)):
         f = scores.clone().requires_grad_()
         value = loss(f, target)
         value.sum().backward()
@@ -183,8 +178,9 @@ def test_cross_entropy_with_the_classes_in_axis_1(shape, reduction, options):
 def test_gradients_of_cross_entropy_with_smoothed_labels():
     scores, target = randn(3, 5, 4), torch.randint(5, (3, 4))
     options = {"label_smoothing": 0.2, "weight": torch.ones(5, dtype=torch.float64)}
+    ours = nn.GeometricLogisticLoss(FAR, dim=1, **options)
     slopes = []
-    for loss in (nn.GeometricLogisticLoss(FAR, dim=1, **options), torch.nn.CrossEntropyLoss(**options)):  # fmt: skip  # noqa: E501
+    for loss in (ours, torch.nn.CrossEntropyLoss(**options)):
         f = scores.clone().requires_grad_()
         loss(f, target).backward()
         slopes.append(f.grad)
@@ -213,8 +209,8 @@ def test_class_indices_are_one_hot_targets(loss, cost):
     for dim in places(cost):
         moved = to(scores, cost, dim)
         for dtype in (torch.int64, torch.int32, torch.uint8):
-            assert_close(loss(moved, index.to(dtype), cost, reduction="none", dim=dim), expected,
-                         atol=1e-8)  # fmt: skip
+            each = loss(moved, index.to(dtype), cost, reduction="none", dim=dim)
+            assert_close(each, expected, atol=1e-8)
         assert_close(loss(moved, index, cost, dim=dim), expected.mean(), atol=1e-8)
 
 
