@@ -322,6 +322,30 @@ def run_once_loss(scores, target, cost):
     return geometric_logistic_loss(scores, target, cost, tol=1e-3)
 
 
+@pytest.mark.parametrize("cost", [c for c in costs() if not c.batch_shape], ids=repr)
+def test_outputs_in_the_first_axes(cost):
+    """``dim`` is moving the axes by hand: kernels read rows that are not contiguous."""
+    n = len(cost.shape)
+    cost, first, last = cost.to("cuda"), tuple(range(n)), tuple(range(-n, 0))
+    f = torch.randn(*cost.shape, 4, 2, device="cuda", requires_grad=True)
+    moved = f.detach().movedim(first, last).contiguous().requires_grad_()
+    y = torch.randint(cost.size, (4, 2), device="cuda")
+    t = torch.softmax(moved.detach().flatten(2), -1).reshape(moved.shape)
+    t_first = t.movedim(last, first)
+    alpha, by_hand = geometric_softmax(f, cost, dim=first), geometric_softmax(moved, cost)
+    torch.testing.assert_close(alpha.movedim(first, last), by_hand)
+    loss = geometric_logistic_loss(f, y, cost, dim=first)
+    loss = loss + geometric_logistic_loss(f, t_first, cost, dim=first)
+    expected = geometric_logistic_loss(moved, y, cost, dim=last)
+    expected = expected + geometric_logistic_loss(moved, t, cost)
+    torch.testing.assert_close(loss, expected)
+    (loss + alpha.square().sum()).backward()
+    (expected + by_hand.square().sum()).backward()
+    torch.testing.assert_close(f.grad.movedim(first, last), moved.grad, atol=1e-4, rtol=1e-4)
+    field = sinkhorn_potential(t_first, cost, dim=first).movedim(first, last)
+    torch.testing.assert_close(field, sinkhorn_potential(t, cost))
+
+
 def test_another_stream_and_strided_scores():
     cost = FUSED["plane"].to("cuda")
     wide = torch.randn(4, 28, 56, device="cuda")

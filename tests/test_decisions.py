@@ -255,3 +255,13 @@ def test_no_rows_and_no_gradient():
     assert decide(torch.empty(0, 3), LineCost(3), "median").shape == (0,)
     assert decide(torch.empty(0, 2, 3), GridCost((2, 3))).shape == (0,)
     assert not decide(torch.eye(3, requires_grad=True), LineCost(3)).requires_grad
+
+
+@pytest.mark.parametrize("rule", ["mode", "median", "mean", "cost"])
+@pytest.mark.parametrize(("shape", "dim"), [((5,), (1,)), ((4, 3), (2, 0))])
+def test_outputs_in_other_axes(rule, shape, dim):
+    cost = LineCost(5) if len(shape) == 1 else GridCost(shape)
+    alpha = torch.rand(2, 6, *shape, dtype=torch.float64)
+    alpha /= alpha.flatten(2).sum(-1).reshape(2, 6, *[1] * len(shape))
+    moved = alpha.movedim(tuple(range(-len(shape), 0)), dim)
+    assert torch.equal(decide(moved, cost, rule, dim=dim), decide(alpha, cost, rule))

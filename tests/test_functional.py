@@ -231,11 +231,11 @@ def test_class_indices_are_one_hot_targets(cost, loss):
 @every_loss
 def test_reductions(loss):
     scores, index = randn(2, 3, 5), torch.tensor([[0, 1, 2], [3, 4, 0]])
-    each = loss(scores, index, LineCost(5), reduction="none")
+    each = loss(scores, index, LineCost(5), dim=-1, reduction="none")
     assert each.shape == (2, 3)
-    assert_close(loss(scores, index, LineCost(5), reduction="sum"), each.sum())
-    assert_close(loss(scores, index, LineCost(5), reduction="mean"), each.mean())
-    assert_close(loss(scores, index, LineCost(5)), each.mean())
+    assert_close(loss(scores, index, LineCost(5), dim=-1, reduction="sum"), each.sum())
+    assert_close(loss(scores, index, LineCost(5), dim=-1, reduction="mean"), each.mean())
+    assert_close(loss(scores, index, LineCost(5), dim=-1), each.mean())
 
 
 WEIGHT = torch.tensor([1.0, 2.0, 0.5, 4.0, 0.0], dtype=torch.float64)

@@ -145,6 +145,16 @@ def test_names_groups_and_order_stay(change):
     assert_close(C / C.max(), D / D.max(), atol=1e-7)
 
 
+def test_states_from_before_names_were_kept_load():
+    cost = TreeCost.from_dict({"pets": ["cat", "dog"], "wheels": ["bus", "van"]})
+    module = nn.GeometricSoftmax(cost)
+    state = module.state_dict()
+    early = bytes(state["cost_signature"].tolist()).decode().partition("|names:")[0]
+    state["cost_signature"] = torch.tensor(list(early.encode()), dtype=torch.uint8)
+    module.load_state_dict(state)
+    assert module.cost.names == cost.names
+
+
 def test_states_load_where_names_and_order_are_the_same():
     cost = TreeCost.from_dict(TREE, order=SHUFFLED)
     state = nn.GeometricSoftmax(cost * 3).state_dict()

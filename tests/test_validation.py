@@ -56,15 +56,15 @@ def with_value(value, everywhere=False):
             torch.zeros(2, 3, 7),
             LINE,
             ValueError,
-            ["(3,)", "(2, 3, 7)", "last dimension", ".movedim(1, -1)", "the cost with 7 classes"],
+            ["(3,)", "(2, 3, 7)", "last dimension", "dim=1,", "the cost with 7 classes"],
         ),
-        (torch.zeros(3, 3, 7), LINE, ValueError, ["(3, 3, 7)", ".movedim(1, -1)"]),
-        (torch.zeros(3, 7), LINE, ValueError, ["(3, 7)", ".movedim(0, -1)", "7 classes"]),
+        (torch.zeros(3, 3, 7), LINE, ValueError, ["(3, 3, 7)", "dim=1,"]),
+        (torch.zeros(3, 7), LINE, ValueError, ["(3, 7)", "dim=0,", "7 classes"]),
         (
             torch.zeros(4, 2, 3, 7),
             GRID,
             ValueError,
-            ["(2, 3)", "last 2 dimensions", ".movedim((1, 2), (-2, -1))", "shape (3, 7)"],
+            ["(2, 3)", "last 2 dimensions", "dim=(1, 2),", "shape (3, 7)"],
         ),
         (torch.zeros(()), LINE, ValueError, ["(3,)", "LineCost(3", "()"]),
         (torch.zeros(4, 6), GRID, ValueError, ["(2, 3)", "(4, 6)", "unflatten(-1, (2, 3))"]),
@@ -134,10 +134,9 @@ def test_logits_must_be_finite(value):
 
 def test_the_layout_of_torch_is_put_right_as_the_message_says():
     scores, target = torch.zeros(2, 5, 7), INDEX[:, None].expand(2, 7)
-    loss = GeometricLogisticLoss(LineCost(5))
-    with pytest.raises(ValueError, match=re.escape("use scores.movedim(1, -1), or build")):
-        loss(scores, target)
-    assert loss(scores.movedim(1, -1), target).isfinite()
+    with pytest.raises(ValueError, match=re.escape("pass dim=1, or build")):
+        GeometricLogisticLoss(LineCost(5))(scores, target)
+    assert GeometricLogisticLoss(LineCost(5), dim=1)(scores, target).isfinite()
 
 
 # ------------------------------------------------------------------ distributions
@@ -330,7 +329,7 @@ def test_empty_batches_work(cost, batch):
         gs.solve(nothing, cost, init=nothing).u,
     ]
     assert all(result.shape == nothing.shape for result in same)
-    index = torch.zeros(batch, dtype=torch.int64)
+    index, last = torch.zeros(batch, dtype=torch.int64), tuple(range(-len(cost.shape), 0))
     one_each = [
         gs.geometric_logsumexp(nothing, cost),
         gs.sinkhorn_negentropy(nothing, cost),
@@ -338,11 +337,11 @@ def test_empty_batches_work(cost, batch):
         gs.hausdorff_divergence(nothing, nothing, cost, symmetric=True),
         gs.solve(nothing, cost).lower,
         gs.solve(nothing, cost).iterations,
-        *(loss(nothing, t, cost, reduction="none") for loss in LOSSES for t in (index, nothing)),
     ]
-    assert all(result.shape == batch for result in one_each)
     for loss in LOSSES:
-        assert loss(nothing, index, cost, reduction="sum") == 0
+        one_each += [loss(nothing, t, cost, dim=last, reduction="none") for t in (index, nothing)]
+        assert loss(nothing, index, cost, dim=last, reduction="sum") == 0
+    assert all(result.shape == batch for result in one_each)
     assert "0/0" in repr(gs.solve(nothing, cost))
 
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from geosoftmax import functional
 from geosoftmax.costs.base import Cost
+from geosoftmax.functional.axes import Dim, read_dim
 from geosoftmax.learnt import LearntCost, LearntEmbeddings, LearntPoints, warn_of_collapse
 from geosoftmax.validation import (
     LEARN_PLACES,
@@ -54,8 +55,12 @@ class CostModule(nn.Module):
 
     cost_signature: Tensor
     learnt_cost: LearntCost | None
+    #: The axes of the outputs, as for `geosoftmax.geometric_softmax`.
+    dim: Dim = None
 
-    def __init__(self, cost: Cost | LearntCost, *, learn_scale: bool = False) -> None:
+    def __init__(
+        self, cost: Cost | LearntCost, *, dim: Dim = None, learn_scale: bool = False
+    ) -> None:
         super().__init__()
         self.learnt_cost = cost if isinstance(cost, LearntCost) else None
         self._unscaled: Cost | None = None
@@ -72,6 +77,10 @@ class CostModule(nn.Module):
         self.register_buffer("cost_signature", signature)
         self.log_scale = nn.Parameter(torch.zeros(())) if learn_scale else None
         self._warned = False
+        if dim is not None:
+            axes = read_dim(dim, self.cost)
+            dim = dim if isinstance(dim, int) else axes
+        self.dim = dim
 
     @property
     def cost(self) -> Cost:
@@ -99,16 +108,17 @@ class CostModule(nn.Module):
         """Warn once, where the cost is learnt from classes alone."""
         if self._warned or not (torch.is_grad_enabled() and cost.parameter.requires_grad):
             return
-        if are_classes(target, cost):
+        if are_classes(target, cost, self.dim):
             if not torch.compiler.is_compiling():
                 self._warned = True
             warn_of_collapse()
 
     def extra_repr(self) -> str:
-        """Describe the cost."""
-        learnt = "" if self.log_scale is None else "learn_scale=True"
+        """Describe the cost, and where the outputs are."""
         cost = repr(self.cost) if self.learnt_cost is None else ""
-        return ", ".join(text for text in (cost, learnt) if text)
+        where = "" if self.dim is None else f"dim={self.dim}"
+        learnt = "" if self.log_scale is None else "learn_scale=True"
+        return ", ".join(text for text in (cost, where, learnt) if text)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> CostModule:
         """Move as every module does, but keep the geometry out of half precision."""
@@ -135,18 +145,25 @@ class CostModule(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        saved = state_dict.get(f"{prefix}cost_signature")
-        if saved is not None and not torch.equal(saved.cpu(), self.cost_signature.cpu()):
-            here = self.learnt_cost or self.cost
-            there = bytes(saved.cpu().tolist()).decode("utf8", "replace").replace("|", " ")
-            error_msgs.append(
-                f"the state was saved with another kind of cost ({there}) than {here!r}. "
-                "Build the module with that cost."
-            )
-            return
+        saved, own = state_dict.get(f"{prefix}cost_signature"), self.cost_signature
+        if saved is not None and not torch.equal(saved.cpu(), own.cpu()):
+            here, there = _text(own), _text(saved)
+            if here.partition("|names:")[0] != there:
+                cost = self.learnt_cost or self.cost
+                error_msgs.append(
+                    f"the state was saved with another kind of cost ({there.replace('|', ' ')}) "
+                    f"than {cost!r}. Build the module with that cost."
+                )
+                return
+            # An early state of a named tree says nothing of the names.
+            state_dict = {**state_dict, f"{prefix}cost_signature": own}
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
+
+
+def _text(signature: Tensor) -> str:
+    return bytes(signature.cpu().tolist()).decode("utf8", "replace")
 
 
 def _check_cost(cost: Any, learn_scale: bool) -> None:
@@ -180,11 +197,12 @@ class _SolvingModule(CostModule):
         self,
         cost: Cost | LearntCost,
         *,
+        dim: Dim = None,
         learn_scale: bool = False,
         tol: float | None = None,
         max_iter: int | None = None,
     ) -> None:
-        super().__init__(cost, learn_scale=learn_scale)
+        super().__init__(cost, dim=dim, learn_scale=learn_scale)
         check_options(tol, max_iter)
         self.tol = tol
         self.max_iter = max_iter
@@ -196,6 +214,8 @@ class GeometricSoftmax(_SolvingModule):
     Parameters
     ----------
     cost : Cost, LearntPoints or LearntEmbeddings
+    dim : int or tuple of int, optional
+        The axes of the outputs, as for `geosoftmax.geometric_softmax`. By default the last ones.
     learn_scale : bool
         Learn a positive number that multiplies the cost.
     tol, max_iter
@@ -212,7 +232,9 @@ class GeometricSoftmax(_SolvingModule):
 
     def forward(self, scores: Tensor) -> Tensor:
         """Return distributions of the shape of the scores."""
-        return functional.geometric_softmax(scores, self.cost, tol=self.tol, max_iter=self.max_iter)
+        return functional.geometric_softmax(
+            scores, self.cost, dim=self.dim, tol=self.tol, max_iter=self.max_iter
+        )
 
 
 class GeometricLogSumExp(_SolvingModule):
@@ -221,7 +243,7 @@ class GeometricLogSumExp(_SolvingModule):
     def forward(self, scores: Tensor) -> Tensor:
         """Return one value per sample."""
         return functional.geometric_logsumexp(
-            scores, self.cost, tol=self.tol, max_iter=self.max_iter
+            scores, self.cost, dim=self.dim, tol=self.tol, max_iter=self.max_iter
         )
 
 
@@ -237,6 +259,10 @@ class GeometricLogisticLoss(_SolvingModule):
         Samples with this class index do not count.
     reduction : {"mean", "sum", "none"}
     label_smoothing : float
+    dim : int or tuple of int, optional
+        The axes of the outputs: 1 for the layout of ``torch.nn.CrossEntropyLoss``, scores
+        ``(N, C, d1, …)`` and class indices ``(N, d1, …)``. By default the last ones, but class
+        indices with two or more batch axes need it said.
     learn_scale, tol, max_iter
         As for `GeometricSoftmax`.
 
@@ -261,11 +287,12 @@ class GeometricLogisticLoss(_SolvingModule):
         reduction: str = "mean",
         label_smoothing: float = 0.0,
         *,
+        dim: Dim = None,
         learn_scale: bool = False,
         tol: float | None = None,
         max_iter: int | None = None,
     ) -> None:
-        super().__init__(cost, learn_scale=learn_scale, tol=tol, max_iter=max_iter)
+        super().__init__(cost, dim=dim, learn_scale=learn_scale, tol=tol, max_iter=max_iter)
         check_reduction(reduction)
         check_smoothing(label_smoothing)
         check_weight(weight, self.cost)
@@ -296,6 +323,7 @@ class GeometricLogisticLoss(_SolvingModule):
             scores,
             target,
             cost,
+            dim=self.dim,
             reduction=self.reduction,
             weight=self.weight,
             ignore_index=self.ignore_index,
@@ -314,6 +342,8 @@ class SmoothScores(CostModule):
     Parameters
     ----------
     cost : Cost, LearntPoints or LearntEmbeddings
+    dim : int or tuple of int, optional
+        The axes of the outputs, as for `geosoftmax.geometric_softmax`. By default the last ones.
     learn_scale : bool
         Learn a positive number that multiplies the cost.
 
@@ -330,7 +360,7 @@ class SmoothScores(CostModule):
 
     def forward(self, scores: Tensor) -> Tensor:
         """Return scores of the same shape."""
-        return functional.smooth_scores(scores, self.cost)
+        return functional.smooth_scores(scores, self.cost, dim=self.dim)
 
 
 class PotentialSoftmax(CostModule):
@@ -339,13 +369,15 @@ class PotentialSoftmax(CostModule):
     Parameters
     ----------
     cost : Cost, LearntPoints or LearntEmbeddings
+    dim : int or tuple of int, optional
+        The axes of the outputs, as for `geosoftmax.geometric_softmax`. By default the last ones.
     learn_scale : bool
         Learn a positive number that multiplies the cost.
     """
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return distributions of the shape of the logits."""
-        return functional.potential_softmax(logits, self.cost)
+        return functional.potential_softmax(logits, self.cost, dim=self.dim)
 
 
 class PotentialLogisticLoss(CostModule):
@@ -355,21 +387,30 @@ class PotentialLogisticLoss(CostModule):
     ----------
     cost : Cost, LearntPoints or LearntEmbeddings
     reduction : {"mean", "sum", "none"}
+    dim : int or tuple of int, optional
+        The axes of the outputs, as for `GeometricLogisticLoss`.
     learn_scale : bool
         Learn a positive number that multiplies the cost.
     """
 
     def __init__(
-        self, cost: Cost | LearntCost, reduction: str = "mean", *, learn_scale: bool = False
+        self,
+        cost: Cost | LearntCost,
+        reduction: str = "mean",
+        *,
+        dim: Dim = None,
+        learn_scale: bool = False,
     ) -> None:
-        super().__init__(cost, learn_scale=learn_scale)
+        super().__init__(cost, dim=dim, learn_scale=learn_scale)
         check_reduction(reduction)
         self.reduction = reduction
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return the loss of logits against class indices or distributions."""
         cost = self.cost
-        loss = functional.potential_logistic_loss(logits, target, cost, reduction=self.reduction)
+        loss = functional.potential_logistic_loss(
+            logits, target, cost, dim=self.dim, reduction=self.reduction
+        )
         self._warn_of_collapse(cost, target)
         return loss
 
@@ -382,6 +423,8 @@ class HausdorffDivergence(CostModule):
     cost : Cost, LearntPoints or LearntEmbeddings
     symmetric : bool
     reduction : {"mean", "sum", "none"}
+    dim : int or tuple of int, optional
+        The axes of the outputs, as for `GeometricSoftmax`.
     learn_scale : bool
         Learn a positive number that multiplies the cost.
     """
@@ -390,18 +433,21 @@ class HausdorffDivergence(CostModule):
         self,
         cost: Cost | LearntCost,
         *,
+        dim: Dim = None,
         symmetric: bool = False,
         reduction: str = "mean",
         learn_scale: bool = False,
     ) -> None:
-        super().__init__(cost, learn_scale=learn_scale)
+        super().__init__(cost, dim=dim, learn_scale=learn_scale)
         check_reduction(reduction)
         self.symmetric = symmetric
         self.reduction = reduction
 
     def forward(self, alpha: Tensor, beta: Tensor) -> Tensor:
         """Return ``D(alpha|beta)``."""
-        value = functional.hausdorff_divergence(alpha, beta, self.cost, symmetric=self.symmetric)
+        value = functional.hausdorff_divergence(
+            alpha, beta, self.cost, dim=self.dim, symmetric=self.symmetric
+        )
         if self.reduction == "none":
             return value
         return value.mean() if self.reduction == "mean" else value.sum()

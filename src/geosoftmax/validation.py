@@ -121,23 +121,25 @@ def _shape_hint(name: str, signal: Tensor, cost: Cost) -> str:
         return f"The last {n} dimension(s) hold one sample."
     shape = tuple(signal.shape[signal.dim() - n :])
     other = f"the cost with {f'{shape[0]} classes' if n == 1 else f'shape {shape}'}"
-    first = _misplaced(signal, cost)
-    if first is None:
+    axes = fitting_axes(signal, cost)
+    if axes is None:
         return f"Build {other}."
-    if n == 1:
-        what, move = "Classes are the last dimension", f"{first}, -1"
-    else:
-        places = tuple(range(first, first + n))
-        what, move = f"Sides are the last {n} dimensions", f"{places}, {tuple(range(-n, 0))}"
-    return f"{what}: use {name}.movedim({move}), or build {other}."
+    what = "Classes are the last dimension" if n == 1 else f"Sides are the last {n} dimensions"
+    return f"{what} by default: pass dim={how_to_say(axes)}, or build {other}."
 
 
-def _misplaced(signal: Tensor, cost: Cost) -> int | None:
-    """Return the dimension where the cost's shape begins too early; 1 first, as torch's losses."""
+def fitting_axes(signal: Tensor, cost: Cost) -> tuple[int, ...] | None:
+    """Return neighbouring axes that have the cost's shape; from 1 on first, as torch's losses."""
     n = len(cost.shape)
-    starts = sorted(range(signal.dim() - n), key=lambda start: (start != 1, start))
+    starts = sorted(range(signal.dim() - n + 1), key=lambda start: (start != 1, start))
     fitting = (k for k in starts if tuple(signal.shape[k : k + n]) == cost.shape)
-    return next(fitting, None)
+    first = next(fitting, None)
+    return None if first is None else tuple(range(first, first + n))
+
+
+def how_to_say(axes: tuple[int, ...]) -> str:
+    """Write axes as one passes them for ``dim``."""
+    return str(axes[0] if len(axes) == 1 else axes)
 
 
 def check_peaks(peak: Tensor) -> None:
@@ -187,14 +189,20 @@ def check_distribution_values(name: str, alpha: Tensor, cost: Cost, tolerance: f
     if worst > tolerance:
         row = total.flatten()[(total - 1).abs().flatten().argmax()]
         raise ValueError(
-            f"{name} must sum to 1 over the last {len(dims)} dimension(s); a row sums to "
-            f"{float(row):.6g} (tolerance {tolerance:g}). Divide it by its sum first."
+            f"{name} must sum to 1 over the outputs (the last {len(dims)} dimension(s), or dim); "
+            f"a row sums to {float(row):.6g} (tolerance {tolerance:g}). Divide it by its sum first."
         )
 
 
-def check_index_shape(target: Tensor, scores: Tensor, cost: Cost) -> None:
-    """Check that there is one class index per sample, on the device of the scores."""
-    batch = scores.shape[: scores.dim() - len(cost.shape)]
+def check_index_shape(target: Tensor, scores: Tensor, cost: Cost, dim: Any) -> None:
+    """Check that there is one class index per sample, on the device of the scores.
+
+    With several batch axes, `dim` must have been given: torch's losses read such scores otherwise.
+    """
+    leading = scores.dim() - len(cost.shape)
+    batch = scores.shape[:leading]
+    if leading > 1 and dim is None and target.dim() == leading:
+        _ask_for_dim(scores, cost)
     if target.shape != batch:
         raise ValueError(
             f"class-index target must have the batch shape {tuple(batch)} of scores "
@@ -205,11 +213,27 @@ def check_index_shape(target: Tensor, scores: Tensor, cost: Cost) -> None:
         raise ValueError(f"target is on {target.device} but scores are on {scores.device}.")
 
 
+def _ask_for_dim(scores: Tensor, cost: Cost) -> None:
+    """Show the two ways to read class indices with several batch axes."""
+    n = len(cost.shape)
+    letters = [chr(ord("i") + k) for k in range(scores.dim() - n)]
+    outputs = [":"] * n
+    sample = f"target[{', '.join(letters)}] belongs to scores"
+    last, second = tuple(range(-n, 0)), tuple(range(1, n + 1))
+    raise ValueError(
+        f"class indices with {len(letters)} batch axes need dim, the axes of scores "
+        f"{tuple(scores.shape)} that hold the outputs of {cost!r}. "
+        f"dim={how_to_say(last)}: {sample}[{', '.join(letters + outputs)}]. "
+        f"dim={how_to_say(second)}, as in torch.nn.CrossEntropyLoss: "
+        f"{sample}[{', '.join(letters[:1] + outputs + letters[1:])}]."
+    )
+
+
 def check_class_indices(
-    target: Tensor, scores: Tensor, cost: Cost, ignore_index: int | None
+    target: Tensor, scores: Tensor, cost: Cost, ignore_index: int | None, dim: Any
 ) -> None:
     """Check integer targets: one index per sample, within the number of outputs."""
-    check_index_shape(target, scores, cost)
+    check_index_shape(target, scores, cost, dim)
     if not is_readable(target) or target.numel() == 0:
         return
     valid = target if ignore_index is None else target[target != ignore_index]
@@ -223,13 +247,14 @@ def check_class_indices(
         )
 
 
-def are_classes(target: Tensor, cost: Cost) -> bool:
+def are_classes(target: Tensor, cost: Cost, dim: int | tuple[int, ...] | None = None) -> bool:
     """Whether targets are single classes: indices or, where they can be read, one-hot rows."""
     if not target.is_floating_point():
         return True
     if target.numel() == 0 or not is_readable(target):
         return False
-    return bool((target.detach().amax(tuple(range(-len(cost.shape), 0))) > 1 - 1e-6).all())
+    axes = tuple(range(-len(cost.shape), 0)) if dim is None else dim
+    return bool((target.detach().amax(axes) > 1 - 1e-6).all())
 
 
 def check_same_shape(name: str, tensor: Tensor, like_name: str, like: Tensor) -> None:

@@ -44,9 +44,10 @@ def warm_up(*costs: Cost) -> None:
 def _use(cost: Cost) -> None:
     """Predict, train and measure once, with few rows and with many."""
     generator = torch.Generator().manual_seed(0)
+    last = tuple(range(-len(cost.shape), 0))
     for batch in (cost.batch_shape,) if cost.batch_shape else ((1,), (MANY_ROWS,)):
         scores = torch.randn((*batch, *cost.shape), generator=generator).to(cost.device)
         alpha = geometric_softmax(scores, cost)
         target = torch.zeros(batch, dtype=torch.int64, device=cost.device)
-        geometric_logistic_loss(scores.requires_grad_(), target, cost).backward()
+        geometric_logistic_loss(scores.requires_grad_(), target, cost, dim=last).backward()
         sinkhorn_potential(alpha, cost)

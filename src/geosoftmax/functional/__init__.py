@@ -1,7 +1,8 @@
 """One function per object of the paper.
 
-Signals have shape ``(*batch, *cost.shape)``: any leading batch dimensions, then the outputs.
-Results have the dtype of the input; half precision is computed in float32. Write ``K = exp(-C/2)``,
+Signals have shape ``(*batch, *cost.shape)``: any leading batch dimensions, then the outputs; where
+they are not last, ``dim`` names their axes, and results have them in the same place. Results have
+the dtype of the input; half precision is computed in float32. Write ``K = exp(-C/2)``,
 ``b = exp(f/2)``; products of vectors are elementwise.
 """
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 from torch import Tensor
 
 from geosoftmax import autograd, operators
 from geosoftmax.costs.base import Cost
+from geosoftmax.functional.axes import Dim, axes_of, outputs_back, outputs_last, second_last
 from geosoftmax.functional.calls import computed, full_precision, settle
 from geosoftmax.operators import Options
 from geosoftmax.solvers import MAX_ITER, Solution
@@ -18,6 +21,7 @@ def geometric_softmax(
     scores: Tensor,
     cost: Cost,
     *,
+    dim: Dim = None,
     tol: float | None = None,
     max_iter: int | None = None,
     method: str = "auto",
@@ -32,6 +36,9 @@ def geometric_softmax(
         ``-inf`` masks an output: its probability is exactly 0.
     cost : Cost
         The geometry of the outputs.
+    dim : int or tuple of int, optional
+        The axis of scores that holds the outputs, as in ``torch.softmax``; on a grid one for each
+        side, in its order. By default the last ones.
     tol, max_iter, method
         As for `solve`; see ``geosoftmax.solvers`` for the defaults.
 
@@ -47,6 +54,11 @@ def geometric_softmax(
     >>> geometric_softmax(scores, LineCost(4))
     tensor([0.0000, 0.6257, 0.3743, 0.0000], dtype=torch.float64)
     """
+    if dim is not None:
+        axes = axes_of("scores", scores, cost, dim)
+        moved = outputs_last(scores, axes)
+        result = geometric_softmax(moved, cost, tol=tol, max_iter=max_iter, method=method)
+        return outputs_back(result, axes)
     check_signal("scores", scores, cost)
     f = computed(scores)
     options = settle("distribution", scores.dtype, tol, max_iter, method)
@@ -62,6 +74,7 @@ def geometric_logsumexp(
     scores: Tensor,
     cost: Cost,
     *,
+    dim: Dim = None,
     tol: float | None = None,
     max_iter: int | None = None,
     method: str = "auto",
@@ -74,6 +87,8 @@ def geometric_logsumexp(
     ----------
     scores : Tensor, shape (*batch, *cost.shape)
     cost : Cost
+    dim : int or tuple of int, optional
+        The axes of the outputs, as for `geometric_softmax`.
     tol, max_iter, method
         As for `solve`.
 
@@ -89,6 +104,8 @@ def geometric_logsumexp(
     >>> geometric_logsumexp(scores, ZeroOneCost(3) * 1e6)  # far apart: log 3
     tensor(1.0986, dtype=torch.float64)
     """
+    if dim is not None:
+        scores = outputs_last(scores, axes_of("scores", scores, cost, dim))
     check_signal("scores", scores, cost)
     f = computed(scores)
     options = settle("value", scores.dtype, tol, max_iter, method)
@@ -101,6 +118,7 @@ def extrapolate(
     scores: Tensor,
     cost: Cost,
     *,
+    dim: Dim = None,
     tol: float | None = None,
     max_iter: int | None = None,
     method: str = "auto",
@@ -114,6 +132,8 @@ def extrapolate(
     ----------
     scores : Tensor, shape (*batch, *cost.shape)
     cost : Cost
+    dim : int or tuple of int, optional
+        The axes of the outputs, as for `geometric_softmax`.
     tol, max_iter, method
         As for `solve`.
 
@@ -128,6 +148,11 @@ def extrapolate(
     >>> extrapolate(torch.tensor([3.0, -9.0, 1.0]), LineCost(3))
     tensor([3., 2., 1.])
     """
+    if dim is not None:
+        axes = axes_of("scores", scores, cost, dim)
+        moved = outputs_last(scores, axes)
+        result = extrapolate(moved, cost, tol=tol, max_iter=max_iter, method=method)
+        return outputs_back(result, axes)
     check_signal("scores", scores, cost)
     f = scores.to(torch.float64)  # of which the range is needed, more than the digits
     options = settle("distribution", scores.dtype, tol, max_iter, method)
@@ -142,6 +167,7 @@ def solve(
     scores: Tensor,
     cost: Cost,
     *,
+    dim: Dim = None,
     tol: float | None = None,
     max_iter: int | None = None,
     method: str = "auto",
@@ -155,6 +181,9 @@ def solve(
     ----------
     scores : Tensor, shape (*batch, *cost.shape)
     cost : Cost
+    dim : int or tuple of int, optional
+        The axes of the outputs, as for `geometric_softmax`: in the scores, in ``alpha`` and ``u``
+        of the solution, and in a warm start.
     tol : float, optional
         The certified gap ``upper - lower`` to reach, but for the rounding of huge scores. Exact
         methods do not need it. By default 1e-9 in float64 and 1e-6 in float32.
@@ -177,6 +206,14 @@ def solve(
     >>> solve(torch.tensor([[0.0, 2.0, 1.0]], dtype=torch.float64), LineCost(3))
     Solution(shape=(1, 3), method='hull', converged=1/1, worst gap=...e-15)
     """
+    if dim is not None:
+        axes = axes_of("scores", scores, cost, dim)
+        start = init.u if isinstance(init, Solution) else init
+        start = second_last("init", start, "scores", scores, axes)
+        moved = outputs_last(scores, axes)
+        found = solve(moved, cost, tol=tol, max_iter=max_iter, method=method, init=start)
+        alpha, u = outputs_back(found.alpha, axes), outputs_back(found.u, axes)
+        return dataclasses.replace(found, alpha=alpha, u=u)
     with torch.no_grad():
         check_signal("scores", scores, cost)
         f = computed(scores)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from geosoftmax.costs.base import Cost, wide
+from geosoftmax.functional.axes import Dim, axes_of, outputs_last
 from geosoftmax.functional.calls import full_precision
 from geosoftmax.validation import (
     SUM_TOLERANCE,
@@ -21,7 +22,7 @@ ROUNDING = 1e-12
 
 
 @full_precision
-def decide(alpha: Tensor, cost: Cost, rule: str = "cost") -> Tensor:
+def decide(alpha: Tensor, cost: Cost, rule: str = "cost", *, dim: Dim = None) -> Tensor:
     r"""Decide for one output: :math:`\arg\min_i \sum_j M_{ij} \alpha_j` for the measure of a rule.
 
     ``M_ij`` is what it costs to decide for ``i`` where ``j`` is true:
@@ -46,6 +47,8 @@ def decide(alpha: Tensor, cost: Cost, rule: str = "cost") -> Tensor:
     cost : Cost
         The geometry. The scale of a cost changes none of the decisions.
     rule : {"cost", "mode", "median", "mean"}
+    dim : int or tuple of int, optional
+        The axes of the outputs, as for `geometric_softmax`. By default the last ones.
 
     Returns
     -------
@@ -62,6 +65,8 @@ def decide(alpha: Tensor, cost: Cost, rule: str = "cost") -> Tensor:
     >>> [int(decide(alpha, LineCost(4), rule)) for rule in ("mode", "median", "mean")]
     [0, 2, 1]
     """
+    if dim is not None:
+        alpha = outputs_last(alpha, axes_of("alpha", alpha, cost, dim))
     check_signal("alpha", alpha, cost)
     check_rule(rule, cost)
     tolerance = SUM_TOLERANCE[alpha.dtype]

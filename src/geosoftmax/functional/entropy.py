@@ -9,6 +9,7 @@ from torch import Tensor
 
 from geosoftmax import autograd, operators
 from geosoftmax.costs.base import Cost
+from geosoftmax.functional.axes import Dim, axes_of, outputs_back, outputs_last, second_last
 from geosoftmax.functional.calls import computed, full_precision
 from geosoftmax.functional.targets import Target
 from geosoftmax.solvers.base import SinkhornPlan
@@ -23,7 +24,7 @@ from geosoftmax.validation import (
 
 
 @full_precision
-def sinkhorn_negentropy(alpha: Tensor, cost: Cost) -> Tensor:
+def sinkhorn_negentropy(alpha: Tensor, cost: Cost, *, dim: Dim = None) -> Tensor:
     r"""Sinkhorn negentropy: :math:`\Omega(\alpha) = -\tfrac12 \mathrm{OT}_{C,2}(\alpha, \alpha)`.
 
     Convex; between the negative Shannon entropy (large costs) and a kernel norm (small ones). 0 for
@@ -34,6 +35,8 @@ def sinkhorn_negentropy(alpha: Tensor, cost: Cost) -> Tensor:
     alpha : Tensor, shape (*batch, *cost.shape)
         Distributions.
     cost : Cost
+    dim : int or tuple of int, optional
+        The axes of the outputs, as for `geometric_softmax`.
 
     Returns
     -------
@@ -46,6 +49,8 @@ def sinkhorn_negentropy(alpha: Tensor, cost: Cost) -> Tensor:
     >>> sinkhorn_negentropy(torch.tensor([[0.0, 1.0], [0.5, 0.5]]), LineCost(2))
     tensor([ 0.0000, -0.2191])
     """
+    if dim is not None:
+        alpha = outputs_last(alpha, axes_of("alpha", alpha, cost, dim))
     check_signal("alpha", alpha, cost)
     plan = _fused_plan(alpha, cost)
     if plan is not None and plan.negentropy is not None and plan.potential is not None:
@@ -60,7 +65,7 @@ def sinkhorn_negentropy(alpha: Tensor, cost: Cost) -> Tensor:
 
 
 @full_precision
-def sinkhorn_potential(alpha: Tensor, cost: Cost) -> Tensor:
+def sinkhorn_potential(alpha: Tensor, cost: Cost, *, dim: Dim = None) -> Tensor:
     r"""Symmetric Sinkhorn potential: :math:`\nabla\Omega(\alpha) = 2 \log(Kv)` with ``v · Kv = α``.
 
     A distance field to the distribution, defined at every output, also where ``alpha`` is 0. The
@@ -71,6 +76,8 @@ def sinkhorn_potential(alpha: Tensor, cost: Cost) -> Tensor:
     alpha : Tensor, shape (*batch, *cost.shape)
         Distributions.
     cost : Cost
+    dim : int or tuple of int, optional
+        The axes of the outputs, as for `geometric_softmax`.
 
     Returns
     -------
@@ -83,6 +90,9 @@ def sinkhorn_potential(alpha: Tensor, cost: Cost) -> Tensor:
     >>> sinkhorn_potential(torch.tensor([0.0, 1.0, 0.0]), LineCost(3))
     tensor([-1.,  0., -1.])
     """
+    if dim is not None:
+        axes = axes_of("alpha", alpha, cost, dim)
+        return outputs_back(sinkhorn_potential(outputs_last(alpha, axes), cost), axes)
     check_signal("alpha", alpha, cost)
     plan = _fused_plan(alpha, cost)
     if plan is not None and plan.potential is not None and autograd.is_constant(alpha):
@@ -106,7 +116,7 @@ def _fused_plan(alpha: Tensor, cost: Cost) -> SinkhornPlan | None:
 
 @full_precision
 def hausdorff_divergence(
-    alpha: Tensor, beta: Tensor, cost: Cost, *, symmetric: bool = False
+    alpha: Tensor, beta: Tensor, cost: Cost, *, dim: Dim = None, symmetric: bool = False
 ) -> Tensor:
     r"""Hausdorff divergence: :math:`\Omega(\alpha) - \langle\alpha, \nabla\Omega(\beta)\rangle`.
 
@@ -118,6 +128,8 @@ def hausdorff_divergence(
     alpha, beta : Tensor, shape (*batch, *cost.shape)
         Distributions.
     cost : Cost
+    dim : int or tuple of int, optional
+        The axes of the outputs, as for `geometric_softmax`.
     symmetric : bool
         Return ``(D(α|β) + D(β|α)) / 2`` instead.
 
@@ -133,6 +145,10 @@ def hausdorff_divergence(
     >>> hausdorff_divergence(left, right, LineCost(3))
     tensor(2.)
     """
+    if dim is not None:
+        axes = axes_of("alpha", alpha, cost, dim)
+        beta = second_last("beta", beta, "alpha", alpha, axes)
+        alpha = outputs_last(alpha, axes)
     check_signal("alpha", alpha, cost)
     check_signal("beta", beta, cost)
     check_same_shape("beta", beta, "alpha", alpha)
@@ -151,7 +167,7 @@ def hausdorff_divergence(
 
 
 @full_precision
-def c_transform(f: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
+def c_transform(f: Tensor, alpha: Tensor, cost: Cost, *, dim: Dim = None) -> Tensor:
     r"""Soft C-transform: :math:`T(f, \alpha) = -2 \log \langle \alpha, e^{(f - C)/2} \rangle`.
 
     Parameters
@@ -160,6 +176,8 @@ def c_transform(f: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
     alpha : Tensor, shape (*batch, *cost.shape)
         Distributions.
     cost : Cost
+    dim : int or tuple of int, optional
+        The axes of the outputs, as for `geometric_softmax`.
 
     Returns
     -------
@@ -174,6 +192,10 @@ def c_transform(f: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
     >>> torch.allclose(c_transform(-f, alpha, LineCost(3)), -f)
     True
     """
+    if dim is not None:
+        axes = axes_of("f", f, cost, dim)
+        alpha = second_last("alpha", alpha, "f", f, axes)
+        return outputs_back(c_transform(outputs_last(f, axes), alpha, cost), axes)
     check_signal("f", f, cost)
     check_signal("alpha", alpha, cost)
     check_same_shape("alpha", alpha, "f", f)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from geosoftmax import autograd, operators
 from geosoftmax.costs.base import Cost
+from geosoftmax.functional.axes import Dim, axes_of, outputs_last, target_last
 from geosoftmax.functional.calls import computed, full_precision_loss, settle
 from geosoftmax.functional.entropy import fenchel_young
 from geosoftmax.functional.targets import (
@@ -31,6 +32,7 @@ def geometric_logistic_loss(
     target: Tensor,
     cost: Cost,
     *,
+    dim: Dim = None,
     reduction: str = "mean",
     weight: Tensor | None = None,
     ignore_index: int = -100,
@@ -51,6 +53,10 @@ def geometric_logistic_loss(
         Class indices, of shape batch and integer dtype (row-major over a grid); or distributions,
         of the shape of scores.
     cost : Cost
+    dim : int or tuple of int, optional
+        The axes of the outputs, as for `geometric_softmax`; batch is the shape of scores without
+        them. ``torch.nn.CrossEntropyLoss`` has ``dim=1``. By default the last ones, but class
+        indices with two or more batch axes need it said.
     reduction : {"mean", "sum", "none"}
     weight : Tensor, shape cost.shape, optional
         The weight of each output; a sample weighs ``Σ_y target_y weight_y``, and the mean is the
@@ -75,17 +81,27 @@ def geometric_logistic_loss(
     tensor(0., dtype=torch.float64)
     >>> geometric_logistic_loss(scores, torch.tensor([2]), LineCost(3))
     tensor(3.0000, dtype=torch.float64)
+
+    Scores as for ``torch.nn.CrossEntropyLoss``, with the classes in axis 1:
+
+    >>> scores, target = torch.zeros(2, 3, 7), torch.zeros(2, 7, dtype=torch.int64)
+    >>> geometric_logistic_loss(scores, target, LineCost(3), dim=1, reduction="none").shape
+    torch.Size([2, 7])
     """
+    if dim is not None:
+        axes = axes_of("scores", scores, cost, dim)
+        target = target_last(target, "scores", scores, axes)
+        scores = outputs_last(scores, axes)
     check_signal("scores", scores, cost)
     check_reduction(reduction)
     f = computed(scores)
     options = settle("loss", scores.dtype, tol, max_iter, method)
     if weight is None and label_smoothing == 0 and is_plain_index(target, f, cost):
-        fused = _index_loss(f, target, cost, reduction, ignore_index, options)
+        fused = _index_loss(f, target, cost, dim, reduction, ignore_index, options)
         if fused is not None:
             return fused if fused.dtype == scores.dtype else fused.to(scores.dtype)
     wanted = read_target(
-        target, scores, cost, ignore_index=ignore_index, label_smoothing=label_smoothing
+        target, scores, cost, dim=dim, ignore_index=ignore_index, label_smoothing=label_smoothing
     )
     fused = _distribution_loss(f, wanted, weight, cost, reduction, options)
     if fused is not None:
@@ -100,16 +116,17 @@ def geometric_logistic_loss(
 
 
 def _index_loss(
-    f: Tensor, target: Tensor, cost: Cost, reduction: str, ignore_index: int, options: Options
-) -> Tensor | None:
+    f: Tensor, target: Tensor, cost: Cost, dim: Dim, reduction: str, ignore_index: int,
+    options: Options,
+) -> Tensor | None:  # fmt: skip
     """Return the reduced loss of class indices from one call of a backend, where there is one."""
     plan = operators.plan_of(f, cost, options)
     if plan.index_loss is None or f.numel() == 0:
         return None
-    check_index_shape(target, f, cost)
+    check_index_shape(target, f, cost, dim)
     found = plan.index_loss(f.detach(), target, ignore_index, reduction, options.max_iter)
     if found.bad:
-        check_class_indices(target, f, cost, ignore_index)
+        check_class_indices(target, f, cost, ignore_index, dim)
     if not found.gap <= options.tol:
         operators.solve(f.detach(), cost, options)  # says what is wrong
     return autograd.fused_index_loss(f, target, found, cost, reduction, ignore_index, options)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from geosoftmax import autograd
 from geosoftmax.costs.base import Cost
+from geosoftmax.functional.axes import Dim, axes_of, outputs_back, outputs_last, target_last
 from geosoftmax.functional.calls import computed, full_precision, full_precision_loss
 from geosoftmax.functional.entropy import fenchel_young
 from geosoftmax.functional.targets import Target, read_target, reduce_loss, share_of
@@ -20,7 +21,7 @@ _NO_MASKS = (
 
 
 @full_precision
-def potential_softmax(logits: Tensor, cost: Cost) -> Tensor:
+def potential_softmax(logits: Tensor, cost: Cost, *, dim: Dim = None) -> Tensor:
     r"""Solver-free sibling of the geometric softmax: :math:`v \, Kv / v^\top K v`, ``v = e^{g/2}``.
 
     It is ``geometric_softmax(2 log(Kv))`` exactly, by two products with ``K``: every Sinkhorn
@@ -31,6 +32,8 @@ def potential_softmax(logits: Tensor, cost: Cost) -> Tensor:
     logits : Tensor, shape (*batch, *cost.shape)
         Finite.
     cost : Cost
+    dim : int or tuple of int, optional
+        The axes of the outputs, as for `geometric_softmax`.
 
     Returns
     -------
@@ -43,6 +46,9 @@ def potential_softmax(logits: Tensor, cost: Cost) -> Tensor:
     >>> potential_softmax(torch.tensor([0.0, 2.0, 1.0]), LineCost(3))
     tensor([0.1546, 0.5584, 0.2870])
     """
+    if dim is not None:
+        axes = axes_of("logits", logits, cost, dim)
+        return outputs_back(potential_softmax(outputs_last(logits, axes), cost), axes)
     check_signal("logits", logits, cost)
     check_finite("logits", logits, _NO_MASKS)
     v, _ = autograd.half_exponential(computed(logits), cost)
@@ -53,7 +59,7 @@ def potential_softmax(logits: Tensor, cost: Cost) -> Tensor:
 
 @full_precision_loss
 def potential_logistic_loss(
-    logits: Tensor, target: Tensor, cost: Cost, *, reduction: str = "mean"
+    logits: Tensor, target: Tensor, cost: Cost, *, dim: Dim = None, reduction: str = "mean"
 ) -> Tensor:
     r"""Loss of the solver-free sibling: :math:`D(\alpha \,|\, \text{potential-softmax}(g))`.
 
@@ -66,6 +72,8 @@ def potential_logistic_loss(
     target : Tensor
         Class indices or distributions, as for `geometric_logistic_loss`.
     cost : Cost
+    dim : int or tuple of int, optional
+        The axes of the outputs, as for `geometric_logistic_loss`.
     reduction : {"mean", "sum", "none"}
 
     Returns
@@ -79,10 +87,14 @@ def potential_logistic_loss(
     >>> potential_logistic_loss(torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([1]), LineCost(3))
     tensor(0.1184)
     """
+    if dim is not None:
+        axes = axes_of("logits", logits, cost, dim)
+        target = target_last(target, "logits", logits, axes)
+        logits = outputs_last(logits, axes)
     check_signal("logits", logits, cost)
     check_finite("logits", logits, _NO_MASKS)
     check_reduction(reduction)
-    wanted = read_target(target, logits, cost)
+    wanted = read_target(target, logits, cost, dim=dim)
     g = computed(logits)
     fused = _fused(g, wanted, cost, reduction)
     if fused is not None:
@@ -112,7 +124,7 @@ def _fused(g: Tensor, target: Target, cost: Cost, reduction: str) -> Tensor | No
 
 
 @full_precision
-def smooth_scores(scores: Tensor, cost: Cost) -> Tensor:
+def smooth_scores(scores: Tensor, cost: Cost, *, dim: Dim = None) -> Tensor:
     r"""Smooth scores before the geometric softmax: means, weighed by :math:`e^{-C}`.
 
     Networks then learn sooner and further. The geometric softmax undoes a kernel: its loss is steep
@@ -124,6 +136,8 @@ def smooth_scores(scores: Tensor, cost: Cost) -> Tensor:
     scores : Tensor, shape (*batch, *cost.shape)
         Finite. Mask outputs with ``-inf`` afterwards.
     cost : Cost
+    dim : int or tuple of int, optional
+        The axes of the outputs, as for `geometric_softmax`.
 
     Returns
     -------
@@ -140,6 +154,9 @@ def smooth_scores(scores: Tensor, cost: Cost) -> Tensor:
     >>> geometric_softmax(smooth, cost)
     tensor([0.0000, 0.9079, 0.0000, 0.0921])
     """
+    if dim is not None:
+        axes = axes_of("scores", scores, cost, dim)
+        return outputs_back(smooth_scores(outputs_last(scores, axes), cost), axes)
     check_signal("scores", scores, cost)
     check_finite("scores", scores, "They would spread: smooth first, then mask with -inf.")
     return autograd.average(computed(scores), cost).to(scores.dtype)

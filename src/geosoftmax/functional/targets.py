@@ -10,6 +10,7 @@ from torch import Tensor
 
 from geosoftmax import autograd
 from geosoftmax.costs.base import Cost
+from geosoftmax.functional.axes import Dim
 from geosoftmax.validation import (
     check_class_indices,
     check_same_shape,
@@ -35,10 +36,14 @@ def read_target(
     scores: Tensor,
     cost: Cost,
     *,
+    dim: Dim,
     ignore_index: int | None = None,
     label_smoothing: float = 0.0,
 ) -> Target:
-    """Tell class indices from distributions, check them, and smooth them."""
+    """Tell class indices from distributions, check them, and smooth them.
+
+    Outputs are last here; `dim` tells whether the caller said where they are.
+    """
     check_smoothing(label_smoothing)
     if not isinstance(target, Tensor):
         raise TypeError(f"target must be a torch.Tensor; got {type(target).__name__}.")
@@ -57,7 +62,7 @@ def read_target(
             f"target must hold class indices (integers) or distributions; got {target.dtype}."
         )
     indices = target.long()
-    check_class_indices(indices, scores, cost, ignore_index)
+    check_class_indices(indices, scores, cost, ignore_index, dim)
     counted = None
     if ignore_index is not None:
         counted = indices != ignore_index

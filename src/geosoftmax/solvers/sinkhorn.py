@@ -131,7 +131,7 @@ class SinkhornReference(Solver):
 
 def _plain(multiply: reference.Multiply, shape: tuple[int, ...]) -> SinkhornPlan:
     def solve(alpha: Tensor) -> tuple[Tensor, Tensor | None]:
-        rows = alpha.to(reference.certificate_dtype(alpha.device)).reshape(-1, *shape)
+        rows = alpha.to(reference.certificate_dtype(alpha.device)).reshape(-1, *shape).contiguous()
         found = reference.sinkhorn(multiply, rows, AIM, MAX_ITER)
         return found.v.to(alpha.dtype).reshape(alpha.shape), found.residual
 

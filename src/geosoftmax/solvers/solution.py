@@ -25,11 +25,11 @@ class Solution:
 
     Attributes
     ----------
-    alpha : Tensor, shape (*batch, *cost.shape)
+    alpha : Tensor, the shape of the scores
         The geometric softmax ``u b / ⟨b,u⟩``.
-    u : Tensor, shape (*batch, *cost.shape)
+    u : Tensor, the shape of the scores
         The minimiser of ``½ uᵀKu - bᵀu`` over ``u ≥ 0``, for ``b = exp((scores - max) / 2)``.
-    lower, upper : Tensor, shape batch, float64
+    lower, upper : Tensor, float64, shape batch: that of the scores without the outputs
         The bracket of the geometric log-sum-exp.
     iterations : Tensor, shape batch
         Iterations of the method: rounds, exchanges or gradient steps.

@@ -61,7 +61,7 @@ def peaks(scores: Tensor, dimensions: int) -> Tensor:
 def obstacle(scores: Tensor, peak: Tensor, dimensions: int) -> Tensor:
     """``b = exp((f - peak) / 2)``, as rows, in the dtype of certificates."""
     f = scores.to(certificate_dtype(scores.device))
-    f = f.reshape(-1, *scores.shape[scores.dim() - dimensions :])
+    f = f.reshape(-1, *scores.shape[scores.dim() - dimensions :]).contiguous()
     return torch.exp((f - expand(peak, f)) / 2)
 
 
