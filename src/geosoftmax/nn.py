@@ -22,6 +22,7 @@ from geosoftmax.validation import (
     check_reduction,
     check_smoothing,
     check_weight,
+    refuse_torchscript,
 )
 
 __all__ = [
@@ -47,6 +48,8 @@ class CostModule(nn.Module):
     """
 
     cost_signature: Tensor
+    #: Whether the tensors of the cost hold nothing yet: `to_empty` after the meta device.
+    _is_empty = False
 
     def __init__(self, cost: Cost, *, learn_scale: bool = False) -> None:
         super().__init__()
@@ -70,8 +73,7 @@ class CostModule(nn.Module):
             else:
                 self.register_buffer(f"cost_{k}", tensor.clone())
         # The kind of cost as bytes, so that a state of another kind is refused on loading.
-        signature = torch.frombuffer(bytearray(cost.signature, "utf8"), dtype=torch.uint8)
-        self.register_buffer("cost_signature", signature)
+        self.register_buffer("cost_signature", _as_bytes(cost.signature).to(cost.device))
         self.log_scale = nn.Parameter(torch.zeros(())) if learn_scale else None
         self._unscaled = cost.with_tensors(self._tensors(cost))
 
@@ -88,6 +90,11 @@ class CostModule(nn.Module):
 
     def _current(self) -> Cost:
         """Return the cost of the buffers: one object, with its plans, while they are the same."""
+        if self._is_empty:
+            raise ValueError(
+                f"the cost of {type(self).__name__} holds no values yet: the module was made on "
+                "the meta device. Load a state into it first, with load_state_dict."
+            )
         cost = self._unscaled
         tensors = self._tensors(cost)
         if torch.compiler.is_compiling():
@@ -96,9 +103,15 @@ class CostModule(nn.Module):
             cost = self._unscaled = cost.with_tensors(tensors)
         return cost
 
+    def __prepare_scriptable__(self) -> Any:
+        """Refuse ``torch.jit.script``."""
+        refuse_torchscript()
+
     def extra_repr(self) -> str:
         """Describe the cost."""
         learnt = "" if self.log_scale is None else ", learn_scale=True"
+        if self._is_empty:
+            return f"{_in_words(self._unscaled.signature)}, not loaded{learnt}"
         return f"{self.cost!r}{learnt}"
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> CostModule:
@@ -106,6 +119,9 @@ class CostModule(nn.Module):
         tensors = self._tensors(self._unscaled)
         precise = {f"cost_{k}": tensor.data for k, tensor in enumerate(tensors)}
         super()._apply(fn, recurse)
+        if any(before.is_meta and not getattr(self, name).is_meta for name, before in precise.items()):
+            self._is_empty = True
+            self.cost_signature.copy_(_as_bytes(self._unscaled.signature))
         for name, before in precise.items():
             after = getattr(self, name)
             if before.is_floating_point() and torch.finfo(after.dtype).bits < 32:
@@ -124,16 +140,28 @@ class CostModule(nn.Module):
         error_msgs: list[str],
     ) -> None:
         saved = state_dict.get(f"{prefix}cost_signature")
-        if saved is not None and not torch.equal(saved.cpu(), self.cost_signature.cpu()):
-            there = bytes(saved.cpu().tolist()).decode("utf8", "replace").replace("|", " ")
+        here = self._unscaled.signature
+        if saved is not None and not saved.is_meta and not torch.equal(saved.cpu(), _as_bytes(here)):
+            there = bytes(saved.cpu().tolist()).decode("utf8", "replace")
             error_msgs.append(
-                f"the state was saved with another kind of cost ({there}) than {self.cost!r}. "
-                "Build the module with that cost."
+                f"the state was saved with another kind of cost ({_in_words(there)}) than this "
+                f"module's ({_in_words(here)}). Build the module with that cost."
             )
             return
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
+        names = _NAMES[: len(self._unscaled.tensor_names)]
+        if all(f"{prefix}{name}" in state_dict for name in names):
+            self._is_empty = False
+
+
+def _as_bytes(signature: str) -> Tensor:
+    return torch.tensor(list(signature.encode()), dtype=torch.uint8, device="cpu")
+
+
+def _in_words(signature: str) -> str:
+    return signature.replace("|", " ")
 
 
 class _SolvingModule(CostModule):

@@ -8,15 +8,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from geosoftmax.costs.base import Cost, wide
+from geosoftmax.costs.base import Cost, reads_values, wide
 from geosoftmax.costs.linalg import LARGE_BLOCK, gathered_solve, spd_solve
 from geosoftmax.validation import (
     as_float_tensor,
     check_cost_matrix,
+    check_has_values,
     check_matrix_shape,
     check_multiplier,
     check_power,
     check_scaled,
+    is_concrete,
     is_readable,
 )
 
@@ -54,6 +56,7 @@ class DenseCost(Cost):
     C: Tensor
     tensor_names = ("C",)
 
+    @reads_values
     def __init__(self, C: Any, *, validate: bool = True) -> None:
         C = as_float_tensor("cost matrix", C)
         check_matrix_shape(C)
@@ -96,7 +99,7 @@ class DenseCost(Cost):
         if E.dim() != 2:
             raise ValueError(f"embeddings must have shape (d, n); got {tuple(E.shape)}.")
         length = E.norm(dim=-1, keepdim=True)
-        if not bool((length > 0).all()):
+        if is_concrete(length) and not bool((length > 0).all()):
             raise ValueError("an embedding is zero (or NaN): its direction is not defined.")
         return cls.from_points(E / length, p=2) * 0.5
 
@@ -139,6 +142,7 @@ class DenseCost(Cost):
         if original.dim() != 2:
             raise ValueError(f"repair takes one square matrix; got {tuple(original.shape)}.")
         check_matrix_shape(original)
+        check_has_values("cost matrix", original)
         if not bool(torch.isfinite(original).all()):
             raise ValueError("cost matrix holds NaN or infinite values: no nearest cost exists.")
         eye = torch.eye(original.shape[0], dtype=torch.float64, device=original.device)

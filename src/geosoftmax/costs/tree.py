@@ -11,9 +11,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from geosoftmax.costs.base import ScaledCost, unit_scale
+from geosoftmax.costs.base import ScaledCost, reads_values, unit_scale
 from geosoftmax.costs.traits import Tree
-from geosoftmax.validation import as_float_tensor
+from geosoftmax.validation import as_float_tensor, check_has_values
 
 
 class TreeCost(ScaledCost):
@@ -49,6 +49,7 @@ class TreeCost(ScaledCost):
     static_names = ("shape", "signature", "levels", "names")
     has_linear_product = True
 
+    @reads_values
     def __init__(
         self,
         parents: Any,
@@ -64,6 +65,7 @@ class TreeCost(ScaledCost):
                 f"lengths must be one number or one for each of the {n} nodes; "
                 f"got shape {tuple(length.shape)}."
             )
+        check_has_values("lengths", length)
         length = length.expand(n).clone()
         order, depths = _breadth_first(parent_list)
         root = order[0]
@@ -251,6 +253,7 @@ def _check_parents(parents: Any) -> list[int]:
         raise ValueError(f"parents must be a non-empty vector; got shape {tuple(values.shape)}.")
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         raise TypeError(f"parents must be integers; got {values.dtype}.")
+    check_has_values("parents", values)
     listed = values.tolist()
     n = len(listed)
     if any(p < -1 or p >= n for p in listed):
