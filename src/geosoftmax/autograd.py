@@ -236,9 +236,9 @@ def has_plain_gradient(f: Tensor, *constants: Tensor) -> bool:
 
 def is_constant(*tensors: Tensor) -> bool:
     """Whether no derivative can be asked of these: then the rules, which are slow, are left out."""
-    if is_onnx_export():
-        return True
-    if not is_concrete(*tensors) or is_forward_mode():
+    if not is_concrete(*tensors):
+        return is_onnx_export()  # a model in ONNX has no derivatives
+    if is_forward_mode():
         return False
     return not (torch.is_grad_enabled() and any(map(_requires_grad, tensors)))
 

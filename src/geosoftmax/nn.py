@@ -119,7 +119,9 @@ class CostModule(nn.Module):
         tensors = self._tensors(self._unscaled)
         precise = {f"cost_{k}": tensor.data for k, tensor in enumerate(tensors)}
         super()._apply(fn, recurse)
-        if any(before.is_meta and not getattr(self, name).is_meta for name, before in precise.items()):
+        if any(
+            before.is_meta and not getattr(self, name).is_meta for name, before in precise.items()
+        ):
             self._is_empty = True
             self.cost_signature.copy_(_as_bytes(self._unscaled.signature))
         for name, before in precise.items():
@@ -141,7 +143,11 @@ class CostModule(nn.Module):
     ) -> None:
         saved = state_dict.get(f"{prefix}cost_signature")
         here = self._unscaled.signature
-        if saved is not None and not saved.is_meta and not torch.equal(saved.cpu(), _as_bytes(here)):
+        if (
+            saved is not None
+            and not saved.is_meta
+            and not torch.equal(saved.cpu(), _as_bytes(here))
+        ):
             there = bytes(saved.cpu().tolist()).decode("utf8", "replace")
             error_msgs.append(
                 f"the state was saved with another kind of cost ({_in_words(there)}) than this "

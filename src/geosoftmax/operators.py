@@ -49,8 +49,8 @@ def solve(scores: Tensor, cost: Cost, options: Options, init: Tensor | None = No
         with torch.no_grad():
             return _solve(scores, cost, options, init)
     if is_onnx_export():
-        plan = registry.onnx_plan(cost, scores.dtype, options.method)
-        return running.solve_for_onnx(plan, scores, len(cost.shape))
+        plan = registry.onnx_plan(cost.detach(), scores.dtype, options.method)
+        return running.solve_for_onnx(plan, scores.detach(), len(cost.shape))
     return _solve_op(scores, *_encode(cost), len(cost.shape), *options, init)
 
 

@@ -70,7 +70,7 @@ def refuse_torchscript() -> NoReturn:
 
 def check_signal(name: str, signal: Any, cost: Cost) -> None:
     """Check that ``signal`` is a floating tensor of shape ``(*batch, *cost.shape)``."""
-    if torch.jit.is_tracing():
+    if torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
         refuse_torchscript()
     try:
         shape, batch_shape = cost.shape, cost.batch_shape
@@ -357,9 +357,9 @@ def as_float_tensor(name: str, value: Any) -> Tensor:
     return tensor.to(torch.float64)
 
 
-def check_has_values(name: str, tensor: Tensor) -> None:
+def check_has_values(name: str, value: Any) -> None:
     """Refuse a tensor of the meta device where its values decide what a cost is."""
-    if tensor.is_meta:
+    if isinstance(value, Tensor) and value.is_meta:
         raise ValueError(
             f"{name} is on the meta device and holds no values, which are needed here. Make it "
             "outside of torch.device('meta')."

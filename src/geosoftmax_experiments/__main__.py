@@ -1,4 +1,4 @@
-"""``geosoftmax``, and ``python -m geosoftmax_experiments``: the command line, if it is installed."""
+"""``geosoftmax`` and ``python -m geosoftmax_experiments``: the command line, if installed."""
 
 from __future__ import annotations
 

@@ -144,13 +144,13 @@ class GridCost(ScaledCost):
 
 
 def _check_spacing(spacing: Any, dimensions: int) -> Tensor:
+    check_has_values("spacing", spacing)
     values = torch.as_tensor(spacing, dtype=torch.float64).detach()
     if values.dim() > 1 or (values.dim() == 1 and values.numel() != dimensions):
         raise ValueError(
             f"spacing must be one number or one for each of the {dimensions} axes; "
             f"got {tuple(values.shape)}."
         )
-    check_has_values("spacing", values)
     if not bool((torch.isfinite(values) & (values > 0)).all()):
         raise ValueError(f"spacing must be positive and finite; got {spacing!r}.")
     return values.expand(dimensions).clone()

@@ -248,12 +248,12 @@ def _log_index_add(total: Tensor, index: Tensor, sent: Tensor) -> Tensor:
 
 
 def _check_parents(parents: Any) -> list[int]:
+    check_has_values("parents", parents)
     values = torch.as_tensor(parents)
     if values.dim() != 1 or values.numel() == 0:
         raise ValueError(f"parents must be a non-empty vector; got shape {tuple(values.shape)}.")
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         raise TypeError(f"parents must be integers; got {values.dtype}.")
-    check_has_values("parents", values)
     listed = values.tolist()
     n = len(listed)
     if any(p < -1 or p >= n for p in listed):
