@@ -189,6 +189,26 @@ def test_one_cost_per_sample_is_refused():
     assert "PotentialSoftmax" in said
 
 
+class Function(torch.nn.Module):
+    """The function itself, with a cost that is no module's."""
+
+    def __init__(self, cost, method):
+        super().__init__()
+        self.cost, self.method = cost, method
+
+    def forward(self, scores):
+        return geometric_softmax(scores, self.cost, method=self.method)
+
+
+@pytest.mark.slow
+def test_a_method_by_its_name():
+    cost, scores = LineCost(4), torch.randn(2, 4)
+    (alpha,) = Exported(Function(cost, "hull"), scores)(scores)
+    torch.testing.assert_close(alpha, geometric_softmax(scores, cost), rtol=0, atol=AGREEMENT)
+    said = refusal(lambda: Exported(Function(cost, "accelerated"), scores))
+    assert "method 'accelerated' has no form in ONNX's operators" in said
+
+
 @pytest.mark.slow
 def test_a_captured_program_and_other_functions_are_refused():
     cost, scores = LineCost(4), torch.randn(2, 4)

@@ -77,8 +77,9 @@ def pivoting(K: Tensor, b: Tensor) -> Tensor:
         there = (places == pivot) & (meets.amax(-1, keepdim=True) > 0)
         return _pivoted(table, there), inside ^ there, step + 1
 
-    start = (table, torch.zeros_like(b, dtype=torch.bool), torch.zeros((), dtype=torch.int64))
-    table, inside, _ = while_loop(is_left, exchange, start)
+    nothing = torch.zeros_like(b, dtype=torch.bool)
+    first = torch.zeros((), dtype=torch.int64, device=b.device)
+    table, inside, _ = while_loop(is_left, exchange, (table, nothing, first))
     u = torch.where(inside, table[..., d], 0.0).clamp_min(0)
     return torch.where(_gap(K, b, u) <= LARGEST_GAP, u, torch.nan)
 
