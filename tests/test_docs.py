@@ -10,6 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 from geosoftmax_experiments.cli import app
+from tests.conftest import compiles
 
 ROOT = Path(__file__).parent.parent.resolve()
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -37,6 +38,7 @@ def _print_options():
     torch.set_printoptions(profile="default")
 
 
+@compiles
 @pytest.mark.usefixtures("_print_options")
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # Lightning on torch 2.13
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)

@@ -31,7 +31,7 @@ from geosoftmax.operators import Options
 from geosoftmax.solvers.base import IndexLoss
 from geosoftmax.solvers.plans import PLANS
 from geosoftmax.solvers.products import Averages, Products
-from geosoftmax.validation import is_concrete, is_readable
+from geosoftmax.validation import is_concrete, is_onnx_export, is_readable
 
 #: Rounds of Chebyshev's method for a linear system of `scaling`, to float64 precision.
 ROUNDS = 22
@@ -236,7 +236,9 @@ def has_plain_gradient(f: Tensor, *constants: Tensor) -> bool:
 
 def is_constant(*tensors: Tensor) -> bool:
     """Whether no derivative can be asked of these: then the rules, which are slow, are left out."""
-    if not is_concrete(*tensors) or is_forward_mode():
+    if not is_concrete(*tensors):
+        return is_onnx_export()  # a model in ONNX has no derivatives
+    if is_forward_mode():
         return False
     return not (torch.is_grad_enabled() and any(map(_requires_grad, tensors)))
 

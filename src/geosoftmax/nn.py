@@ -27,6 +27,7 @@ from geosoftmax.validation import (
     check_reduction,
     check_smoothing,
     check_weight,
+    refuse_torchscript,
 )
 
 __all__ = [
@@ -57,6 +58,8 @@ class CostModule(nn.Module):
     learnt_cost: LearntCost | None
     #: The axes of the outputs, as for `geosoftmax.geometric_softmax`.
     dim: Dim = None
+    #: Whether the tensors of the cost hold nothing yet: `to_empty` after the meta device.
+    _is_empty = False
 
     def __init__(
         self, cost: Cost | LearntCost, *, dim: Dim = None, learn_scale: bool = False
@@ -73,9 +76,9 @@ class CostModule(nn.Module):
                     self.register_buffer(f"cost_{k}", tensor.clone())
             self._unscaled = cost.with_tensors(self._tensors(cost))
         # The kind of cost as bytes, so that a state of another kind is refused on loading.
-        signature = torch.frombuffer(bytearray(cost.signature, "utf8"), dtype=torch.uint8)
-        self.register_buffer("cost_signature", signature)
         self.log_scale = nn.Parameter(torch.zeros(())) if learn_scale else None
+        device = self.cost.device
+        self.register_buffer("cost_signature", _as_bytes(cost.signature).to(device))
         self._warned = False
         if dim is not None:
             axes = read_dim(dim, self.cost)
@@ -95,6 +98,11 @@ class CostModule(nn.Module):
 
     def _current(self) -> Cost:
         """Return the cost of the buffers: one object, with its plans, while they are the same."""
+        if self._is_empty:
+            raise ValueError(
+                f"the cost of {type(self).__name__} holds no values yet: the module was made on "
+                "the meta device. Load a state into it first, with load_state_dict."
+            )
         cost = self._unscaled
         assert cost is not None
         tensors = self._tensors(cost)
@@ -113,12 +121,23 @@ class CostModule(nn.Module):
                 self._warned = True
             warn_of_collapse()
 
+    def __prepare_scriptable__(self) -> Any:
+        """Refuse ``torch.jit.script``."""
+        refuse_torchscript()
+
     def extra_repr(self) -> str:
         """Describe the cost, and where the outputs are."""
-        cost = repr(self.cost) if self.learnt_cost is None else ""
+        if self._is_empty:
+            cost = f"{_in_words(self._signature)}, not loaded"
+        else:
+            cost = repr(self.cost) if self.learnt_cost is None else ""
         where = "" if self.dim is None else f"dim={self.dim}"
         learnt = "" if self.log_scale is None else "learn_scale=True"
         return ", ".join(text for text in (cost, where, learnt) if text)
+
+    @property
+    def _signature(self) -> str:
+        return (self.learnt_cost or self._unscaled).signature  # pyright: ignore
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> CostModule:
         """Move as every module does, but keep the geometry out of half precision."""
@@ -128,6 +147,11 @@ class CostModule(nn.Module):
             return self
         precise = {f"cost_{k}": tensor.data for k, tensor in enumerate(self._tensors(cost))}
         super()._apply(fn, recurse)
+        if any(
+            before.is_meta and not getattr(self, name).is_meta for name, before in precise.items()
+        ):
+            self._is_empty = True
+            self.cost_signature.copy_(_as_bytes(cost.signature))
         for name, before in precise.items():
             after = getattr(self, name)
             if before.is_floating_point() and torch.finfo(after.dtype).bits < 32:
@@ -145,25 +169,31 @@ class CostModule(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        saved, own = state_dict.get(f"{prefix}cost_signature"), self.cost_signature
-        if saved is not None and not torch.equal(saved.cpu(), own.cpu()):
-            here, there = _text(own), _text(saved)
-            if here.partition("|names:")[0] != there:
-                cost = self.learnt_cost or self.cost
+        saved, here = state_dict.get(f"{prefix}cost_signature"), self._signature
+        if saved is not None and not saved.is_meta:
+            there = bytes(saved.cpu().tolist()).decode("utf8", "replace")
+            # An early state of a named tree says nothing of the names.
+            if there not in (here, here.partition("|names:")[0]):
                 error_msgs.append(
-                    f"the state was saved with another kind of cost ({there.replace('|', ' ')}) "
-                    f"than {cost!r}. Build the module with that cost."
+                    f"the state was saved with another kind of cost ({_in_words(there)}) than this "
+                    f"module's ({_in_words(here)}). Build the module with that cost."
                 )
                 return
-            # An early state of a named tree says nothing of the names.
-            state_dict = {**state_dict, f"{prefix}cost_signature": own}
+            state_dict = {**state_dict, f"{prefix}cost_signature": _as_bytes(here)}
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
+        names = _NAMES[: len(self._unscaled.tensor_names)] if self._unscaled else ()
+        if all(f"{prefix}{name}" in state_dict for name in names):
+            self._is_empty = False
 
 
-def _text(signature: Tensor) -> str:
-    return bytes(signature.cpu().tolist()).decode("utf8", "replace")
+def _as_bytes(signature: str) -> Tensor:
+    return torch.tensor(list(signature.encode()), dtype=torch.uint8, device="cpu")
+
+
+def _in_words(signature: str) -> str:
+    return signature.replace("|", " ")
 
 
 def _check_cost(cost: Any, learn_scale: bool) -> None:

@@ -25,7 +25,8 @@ from geosoftmax.backends.reference import certificate_dtype
 from geosoftmax.costs.base import Cost
 from geosoftmax.solvers import registry, running
 from geosoftmax.solvers.base import Fused, Plan, Purpose, Request, SinkhornPlan
-from geosoftmax.validation import check_distribution_values, is_concrete
+from geosoftmax.solvers.portable import ADVICE
+from geosoftmax.validation import check_distribution_values, is_concrete, is_onnx_export
 
 #: Residual of log(v · Kv / α) that counts as solved.
 SINKHORN_ACCEPTED = 1e-9
@@ -47,6 +48,9 @@ def solve(scores: Tensor, cost: Cost, options: Options, init: Tensor | None = No
     if is_concrete(scores, cost.parameter):
         with torch.no_grad():
             return _solve(scores, cost, options, init)
+    if is_onnx_export():
+        plan = registry.onnx_plan(cost.detach(), scores.dtype, options.method)
+        return running.solve_for_onnx(plan, scores.detach(), len(cost.shape))
     return _solve_op(scores, *_encode(cost), len(cost.shape), *options, init)
 
 
@@ -55,7 +59,9 @@ def _solve(scores: Tensor, cost: Cost, options: Options, init: Tensor | None) ->
 
 
 def predict(scores: Tensor, cost: Cost, options: Options) -> Tensor:
-    """Return ``alpha`` alone, of scores and a cost that nothing traces or differentiates."""
+    """Return ``alpha`` alone, of scores and a cost that nothing differentiates."""
+    if is_onnx_export():
+        return solve(scores, cost, options)[0]
     return running.predict(plan_of(scores, cost, options), scores.detach(), options.max_iter)
 
 
@@ -101,6 +107,7 @@ def _solve_op(
 
 @_solve_op.register_fake
 def _(scores: Tensor, cost_tensors, cost_signature, dimensions, *options) -> Any:
+    _refuse_onnx("geosoftmax::solve")
     batch = scores.shape[: scores.dim() - dimensions]
     bound = scores.new_empty(batch, dtype=certificate_dtype(scores.device))
     return (
@@ -135,6 +142,7 @@ def _support_solve_op(
 
 @_support_solve_op.register_fake
 def _(rhs: Tensor, support: Tensor, cost_tensors, cost_signature) -> Tensor:
+    _refuse_onnx("geosoftmax::support_solve")
     return torch.empty_like(rhs, memory_format=torch.contiguous_format)
 
 
@@ -184,7 +192,18 @@ def _sinkhorn_op(
 
 @_sinkhorn_op.register_fake
 def _(alpha: Tensor, cost_tensors, cost_signature, name, sum_tolerance, single) -> Tensor:
+    _refuse_onnx("geosoftmax::sinkhorn")
     return torch.empty_like(alpha, memory_format=torch.contiguous_format)
+
+
+def _refuse_onnx(operator: str) -> None:
+    """Say what exports instead, where an operator of ours is on its way into an ONNX model."""
+    if torch.onnx.is_in_onnx_export():
+        raise ValueError(
+            f"the operator {operator} cannot be exported to ONNX. Give torch.onnx.export the "
+            "module itself, not a program that torch.export captured, and let it end in "
+            f"GeometricSoftmax, PotentialSoftmax or SmoothScores. {ADVICE}."
+        )
 
 
 # ------------------------------------------------------------------ costs as text and tensors

@@ -8,7 +8,7 @@ operators of ``operators``, where tensors are concrete whatever transform surrou
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
@@ -51,6 +51,11 @@ def _is_abstract(tensor: Tensor) -> bool:
     return tensor.is_meta or _is_wrapped(tensor)
 
 
+def is_onnx_export() -> bool:
+    """Whether ``torch.onnx.export`` traces the call: it needs operators that ONNX has."""
+    return torch.compiler.is_compiling() and torch.onnx.is_in_onnx_export()
+
+
 def is_readable(*tensors: Tensor) -> bool:
     """Whether values can be read at once: not while a GPU is still at work on them.
 
@@ -59,11 +64,23 @@ def is_readable(*tensors: Tensor) -> bool:
     return is_concrete(*tensors) and not any(t.is_cuda for t in tensors)
 
 
+def refuse_torchscript() -> NoReturn:
+    """Say what to use instead of TorchScript: it cannot hold a solver."""
+    raise TypeError(
+        "geosoftmax does not work with TorchScript (torch.jit.trace, torch.jit.script, and "
+        "torch.onnx.export with dynamo=False, which traces): a trace would hold one answer, not "
+        "the solver. Use torch.export.export, torch.compile, or torch.onnx.export with "
+        "dynamo=True, its default."
+    )
+
+
 # ------------------------------------------------------------------ signals
 
 
 def check_signal(name: str, signal: Any, cost: Cost) -> None:
     """Check that ``signal`` is a floating tensor of shape ``(*batch, *cost.shape)``."""
+    if torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
+        refuse_torchscript()
     try:
         shape, batch_shape = cost.shape, cost.batch_shape
     except AttributeError:
@@ -404,6 +421,15 @@ def as_float_tensor(name: str, value: Any) -> Tensor:
     return tensor.to(torch.float64)
 
 
+def check_has_values(name: str, value: Any) -> None:
+    """Refuse a tensor of the meta device where its values decide what a cost is."""
+    if isinstance(value, Tensor) and value.is_meta:
+        raise ValueError(
+            f"{name} is on the meta device and holds no values, which are needed here. Make it "
+            "outside of torch.device('meta')."
+        )
+
+
 def check_positions(positions: Tensor) -> None:
     """Check the positions of the classes on a line."""
     if positions.dim() != 1 or positions.numel() == 0:
@@ -411,6 +437,7 @@ def check_positions(positions: Tensor) -> None:
             "positions must be a number of classes (an int) or a non-empty vector; "
             f"got shape {tuple(positions.shape)}."
         )
+    check_has_values("positions", positions)
     if not bool(torch.isfinite(positions).all()):
         raise ValueError("positions hold NaN or infinite values.")
     if bool((positions.diff() <= 0).any()):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -299,6 +301,26 @@ class ScaledCost(Cost):
             return ""
         value = float(self.scale.detach())
         return "" if value == 1.0 else f" * {value:g}"
+
+
+def reads_values(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a constructor read the numbers that it is given, also under ``torch.device("meta")``.
+
+    There, tensors that are made of numbers would hold none. So the cost is made and checked on the
+    CPU, and then moved. A tensor that is on the meta device itself is refused where its values
+    decide what the cost is.
+    """
+
+    @functools.wraps(make)
+    def made(self: Cost, *args: Any, **kwargs: Any) -> None:
+        if torch.compiler.is_compiling() or torch.get_default_device().type != "meta":
+            return make(self, *args, **kwargs)
+        with torch.device("cpu"):
+            make(self, *args, **kwargs)
+            moved = [tensor.to("meta") for tensor in self.tensors]
+            self._set(dict(zip(self.tensor_names, moved, strict=True)))
+
+    return made
 
 
 def _restore(kind: type[Cost], fields: dict[str, Any]) -> Cost:

@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from geosoftmax.costs.base import Cost, wide
+from geosoftmax.costs.base import Cost, reads_values, wide
 from geosoftmax.costs.linalg import LARGE_BLOCK, gathered_solve, spd_solve
 from geosoftmax.validation import (
     as_float_tensor,
     check_cost_matrix,
     check_distinct,
     check_finite_matrix,
+    check_has_values,
     check_learnt_matrix,
     check_matrix_shape,
     check_multiplier,
@@ -61,6 +62,7 @@ class DenseCost(Cost):
     tensor_names = ("C",)
     is_learnable = False
 
+    @reads_values
     def __init__(self, C: Any, *, validate: bool = True) -> None:
         C = as_float_tensor("cost matrix", C)
         check_matrix_shape(C)
@@ -167,6 +169,7 @@ class DenseCost(Cost):
         if original.dim() != 2:
             raise ValueError(f"repair takes one square matrix; got {tuple(original.shape)}.")
         check_matrix_shape(original)
+        check_has_values("cost matrix", original)
         if not bool(torch.isfinite(original).all()):
             raise ValueError("cost matrix holds NaN or infinite values: no nearest cost exists.")
         eye = torch.eye(original.shape[0], dtype=torch.float64, device=original.device)

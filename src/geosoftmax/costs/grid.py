@@ -8,11 +8,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from geosoftmax.costs.base import ScaledCost, unit_scale
+from geosoftmax.costs.base import ScaledCost, reads_values, unit_scale
 from geosoftmax.costs.linalg import gathered_solve
 from geosoftmax.costs.line import DENSE_LIMIT, LineCost
 from geosoftmax.costs.traits import Line
-from geosoftmax.validation import check_count, check_power, is_concrete
+from geosoftmax.validation import check_count, check_has_values, check_power, is_concrete
 
 
 class GridCost(ScaledCost):
@@ -44,6 +44,7 @@ class GridCost(ScaledCost):
     tensor_names = ("scale", "spacing")
     static_names = ("shape", "signature", "p")
 
+    @reads_values
     def __init__(
         self,
         shape: Sequence[int] | int,
@@ -151,6 +152,7 @@ class GridCost(ScaledCost):
 
 
 def _check_spacing(spacing: Any, dimensions: int) -> Tensor:
+    check_has_values("spacing", spacing)
     values = torch.as_tensor(spacing, dtype=torch.float64).detach()
     if values.dim() > 1 or (values.dim() == 1 and values.numel() != dimensions):
         raise ValueError(

@@ -8,10 +8,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from geosoftmax.costs.base import ScaledCost, unit_scale, wide
+from geosoftmax.costs.base import ScaledCost, reads_values, unit_scale, wide
 from geosoftmax.costs.linalg import LARGE_BLOCK, gathered_solve
 from geosoftmax.costs.traits import Line
-from geosoftmax.validation import as_float_tensor, check_count, check_positions, check_power
+from geosoftmax.validation import (
+    as_float_tensor,
+    check_count,
+    check_positions,
+    check_power,
+    is_concrete,
+)
 
 #: Up to this many classes a product with K is one small matrix product.
 DENSE_LIMIT = 1024
@@ -50,6 +56,7 @@ class LineCost(ScaledCost):
     tensor_names = ("scale", "positions")
     static_names = ("shape", "signature", "p", "even")
 
+    @reads_values
     def __init__(self, positions: Any, p: float = 1.0) -> None:
         p = check_power(p)
         if isinstance(positions, int):
@@ -159,7 +166,7 @@ class LineCost(ScaledCost):
 
     def _taps(self) -> Tensor | None:
         """The convolution kernel, where classes are evenly spaced and ``K`` is short."""
-        if not self.even:
+        if not self.even or not is_concrete(self.scale, self.positions):
             return None
         spacing = self.positions[1] - self.positions[0]
         width = math.ceil(self._reach() / float(spacing))
@@ -169,14 +176,15 @@ class LineCost(ScaledCost):
         return torch.exp(-self.scale / 2 * (offsets * spacing).abs() ** self.p)
 
     def _blocks(self) -> list[tuple[slice, slice]]:
-        """Blocks of rows with the columns within reach of them."""
-        d, reach = self.shape[0], self._reach()
-        x = self.positions
+        """Blocks of rows with the columns within reach of them; with all, where they are traced."""
+        d, x = self.shape[0], self.positions
+        reach = self._reach() if is_concrete(self.scale, x) else None
         blocks, start = [], 0
         while start < d:
-            stop = min(d, start + 256)
-            lo = int(torch.searchsorted(x, x[start] - reach))
-            hi = int(torch.searchsorted(x, x[stop - 1] + reach, right=True))
+            stop, lo, hi = min(d, start + 256), 0, d
+            if reach is not None:
+                lo = int(torch.searchsorted(x, x[start] - reach))
+                hi = int(torch.searchsorted(x, x[stop - 1] + reach, right=True))
             if (stop - start) * (hi - lo) > ENTRIES_AT_ONCE:
                 stop = min(d, start + max(1, ENTRIES_AT_ONCE // (hi - lo)))
             blocks.append((slice(start, stop), slice(lo, hi)))

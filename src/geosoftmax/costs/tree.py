@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from geosoftmax.costs.base import ScaledCost, unit_scale, wide
+from geosoftmax.costs.base import ScaledCost, reads_values, unit_scale, wide
 from geosoftmax.costs.traits import Tree
 from geosoftmax.costs.tree_reading import (
     breadth_first,
@@ -21,7 +21,7 @@ from geosoftmax.costs.tree_reading import (
     hint,
     read_taxonomy,
 )
-from geosoftmax.validation import as_float_tensor, check_signal
+from geosoftmax.validation import as_float_tensor, check_has_values, check_signal
 
 
 class TreeCost(ScaledCost):
@@ -59,6 +59,7 @@ class TreeCost(ScaledCost):
     static_names = ("shape", "signature", "levels", "names", "groups", "group_nodes")
     has_linear_product = True
 
+    @reads_values
     def __init__(
         self,
         parents: Any,
@@ -74,6 +75,7 @@ class TreeCost(ScaledCost):
                 f"lengths must be one number or one for each of the {n} nodes; "
                 f"got shape {tuple(length.shape)}."
             )
+        check_has_values("lengths", length)
         length = length.expand(n).clone()
         order, depths = breadth_first(parent_list)
         root = order[0]

@@ -11,11 +11,14 @@ from typing import Any, NamedTuple
 
 import torch
 
+from geosoftmax.validation import check_has_values
+
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def check_parents(parents: Any) -> list[int]:
     """Return the parents as a list, if there is one root; -1 is its parent."""
+    check_has_values("parents", parents)
     values = torch.as_tensor(parents)
     if values.dim() != 1 or values.numel() == 0:
         raise ValueError(f"parents must be a non-empty vector; got shape {tuple(values.shape)}.")

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from geosoftmax.costs.base import ScaledCost, unit_scale, wide
+from geosoftmax.costs.base import ScaledCost, reads_values, unit_scale, wide
 from geosoftmax.costs.traits import Equal
 from geosoftmax.validation import check_count
 
@@ -34,6 +34,7 @@ class ZeroOneCost(ScaledCost):
     tensor_names = ("scale",)
     has_linear_product = True
 
+    @reads_values
     def __init__(self, d: int) -> None:
         d = check_count("d", d)
         self._set({"signature": f"ZeroOneCost|{d}", "shape": (d,), "scale": unit_scale()})

@@ -12,7 +12,7 @@ from torch import Tensor
 from geosoftmax import solvers
 from geosoftmax.operators import Options
 from geosoftmax.solvers.base import Purpose
-from geosoftmax.validation import check_options
+from geosoftmax.validation import check_options, refuse_torchscript
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,6 +45,7 @@ def _without_autocast(function: F, widen: bool) -> F:
                 signal = signal.to(torch.float32)
             return function(signal, *args, **kwargs)
 
+    wrapped.__prepare_scriptable__ = refuse_torchscript  # pyright: ignore  # torch.jit.script asks
     return cast(F, wrapped)
 
 

@@ -23,6 +23,7 @@ Purpose = Literal[
     "potential",  # the loss of the potential layer and its slope
     "support",  # K_SS x = rhs_S, for derivatives
     "fit",  # losses of class indices and their curvature, again and again
+    "onnx",  # u of (QP), in operators that ONNX has
 ]
 
 #: What a fused solve returns: alpha, u, lower, upper, iterations.
@@ -153,6 +154,13 @@ class FitPlan:
     add_inverses: Callable[..., None]
     two_loop_first: Callable[..., None]
     two_loop_second: Callable[..., None]
+
+
+@dataclasses.dataclass(frozen=True)
+class OnnxPlan:
+    """``minimise(b) -> u`` of (QP), for flattened ``b`` of shape (..., d) in float64."""
+
+    minimise: Callable[[Tensor], Tensor]
 
 
 # ------------------------------------------------------------------ what solvers ask

@@ -12,13 +12,19 @@ import torch
 from geosoftmax.costs.base import Cost
 from geosoftmax.solvers.accelerated import AcceleratedNumba, AcceleratedReference
 from geosoftmax.solvers.active_set import ActiveSetNumba, ActiveSetReference
-from geosoftmax.solvers.base import Purpose, Request, Solver
+from geosoftmax.solvers.base import OnnxPlan, Purpose, Request, Solver
 from geosoftmax.solvers.fitting import FitNumba, FitReference
 from geosoftmax.solvers.growing_set import GrowingSetNumba
 from geosoftmax.solvers.hull import HullNumba, HullReference, HullTriton
 from geosoftmax.solvers.lbfgs import Lbfgs
 from geosoftmax.solvers.plans import PLANS
 from geosoftmax.solvers.policy import PolicyNumba, PolicyReference, PolicyTriton
+from geosoftmax.solvers.portable import (
+    ADVICE,
+    ActiveSetPortable,
+    HullPortable,
+    ThresholdPortable,
+)
 from geosoftmax.solvers.potential import PotentialTriton
 from geosoftmax.solvers.sinkhorn import (
     SinkhornNumba,
@@ -50,6 +56,7 @@ SOLVERS: list[Solver] = [
     SupportNumba(), SupportReference(),
     PotentialTriton(),
     FitNumba(), FitReference(),
+    ThresholdPortable(), HullPortable(), ActiveSetPortable(),
 ]  # fmt: skip
 
 #: Purposes of (QP), which have the methods that users can name.
@@ -125,6 +132,26 @@ def plan(
     if found is not None:
         return found
     return PLANS.get(cost, key, lambda: _prepare(cost, purpose, dtype, tol, method))
+
+
+def onnx_plan(cost: Cost, dtype: torch.dtype, method: str) -> OnnxPlan:
+    """Return how a cost that is traced with its model is solved in ONNX.
+
+    Raises
+    ------
+    ValueError
+        Where no solver is made of operators that ONNX has.
+    """
+    request = Request("onnx", cost.device, dtype, method=method)
+    solver = find(cost, request)
+    if solver is not None:
+        return solver.prepare(cost, request)
+    if method != "auto":
+        why = f"method {method!r} has no form in ONNX's operators for it. Leave method='auto'"
+    else:
+        last = [s for s in SOLVERS if "onnx" in s.purposes][-1]
+        why = f"{last.accepts(cost, request)}. {ADVICE}"
+    raise ValueError(f"the geometric softmax of {cost!r} cannot be exported to ONNX: {why}.")
 
 
 def _prepare(cost: Cost, purpose: Purpose, dtype: torch.dtype, tol: float, method: str) -> Any:

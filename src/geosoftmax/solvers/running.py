@@ -9,7 +9,7 @@ from torch import Tensor
 
 from geosoftmax.backends import reference
 from geosoftmax.backends.reference import Rows
-from geosoftmax.solvers.base import Fused, Plan
+from geosoftmax.solvers.base import Fused, OnnxPlan, Plan
 from geosoftmax.solvers.solution import ConvergenceWarning, has_converged
 from geosoftmax.validation import check_init_values, check_peaks, is_readable
 
@@ -40,6 +40,20 @@ def predict(plan: Plan, scores: Tensor, max_iter: int) -> Tensor:
     if not gap <= plan.request.tol:
         solve(plan, scores, None, max_iter)  # says what is wrong
     return alpha
+
+
+def solve_for_onnx(plan: OnnxPlan, scores: Tensor, dimensions: int) -> Fused:
+    """Return the same in operators that ONNX has; exact, so both bounds are the value."""
+    f = scores.flatten(scores.dim() - dimensions).to(torch.float64)
+    peak = f.amax(-1, keepdim=True)
+    b = torch.exp((f - peak) / 2)
+    u = plan.minimise(b)
+    weighted = u * b
+    Z = weighted.sum(-1, keepdim=True)
+    value = (torch.log(Z) + peak)[..., 0]
+    shape = scores.shape[scores.dim() - dimensions :]
+    alpha, u = ((x.to(scores.dtype).unflatten(-1, shape)) for x in (weighted / Z, u))
+    return alpha, u, value, value, torch.zeros_like(value, dtype=torch.int64)
 
 
 def explain(plan: Plan, scores: Tensor, answer: Fused, max_iter: int) -> None:

@@ -1,0 +1,86 @@
+"""(QP) for ONNX models: solves that are made of standard operators.
+
+They are not run here: `torch.onnx.export` records them. Costs are traced with the model, so nothing
+is prepared ahead or kept.
+"""
+
+from __future__ import annotations
+
+from geosoftmax.costs.base import Cost
+from geosoftmax.solvers.base import OnnxPlan, Request, Solver
+
+#: Classes of the longest line: a row of scores takes memory for each pair of them.
+LONGEST_LINE = 1024
+#: Outputs up to which any other cost goes into a model, as a matrix.
+MOST_OUTPUTS = 128
+#: What can be done, where a cost has no form in ONNX.
+ADVICE = (
+    f"A ZeroOneCost exports at any size, a LineCost with p=1 up to {LONGEST_LINE} classes, other "
+    f"costs up to {MOST_OUTPUTS} outputs; geosoftmax.nn.PotentialSoftmax, which needs no solver, "
+    "exports for every cost"
+)
+
+
+class ThresholdPortable(Solver):
+    """One sort."""
+
+    method = "threshold"
+    backend = "portable"
+    purposes = ("onnx",)
+
+    def accepts(self, cost: Cost, request: Request) -> str | None:
+        """Costs with one distance."""
+        return None if cost.structure == "equal" else "it solves a ZeroOneCost"
+
+    def prepare(self, cost: Cost, request: Request) -> OnnxPlan:
+        """Return the threshold as a function of ``b``."""
+        from geosoftmax.backends import portable
+
+        equal = cost.as_equal()
+        return OnnxPlan(lambda b: portable.threshold(*equal, b))
+
+
+class HullPortable(Solver):
+    """Differences of slopes, between all pairs of outputs."""
+
+    method = "hull"
+    backend = "portable"
+    purposes = ("onnx",)
+
+    def accepts(self, cost: Cost, request: Request) -> str | None:
+        """Lines with p = 1."""
+        if cost.structure != "line":
+            return "it solves a LineCost with p=1"
+        return _too_large(cost, LONGEST_LINE)
+
+    def prepare(self, cost: Cost, request: Request) -> OnnxPlan:
+        """Return the difference of slopes as a function of ``b``."""
+        from geosoftmax.backends import portable
+
+        line = cost.as_line()
+        return OnnxPlan(lambda b: portable.hull(line.x, b))
+
+
+class ActiveSetPortable(Solver):
+    """Pivots in a loop, one output at a time."""
+
+    method = "active_set"
+    backend = "portable"
+    purposes = ("onnx",)
+
+    def accepts(self, cost: Cost, request: Request) -> str | None:
+        """All small costs."""
+        if cost.batch_shape:
+            return "there is one cost per sample"
+        return _too_large(cost, MOST_OUTPUTS)
+
+    def prepare(self, cost: Cost, request: Request) -> OnnxPlan:
+        """Return the pivoting method as a function of ``b``."""
+        from geosoftmax.backends import portable
+
+        K = cost.kernel()
+        return OnnxPlan(lambda b: portable.pivoting(K, b))
+
+
+def _too_large(cost: Cost, most: int) -> str | None:
+    return f"it has {cost.size} outputs" if cost.size > most else None
