@@ -326,3 +326,19 @@ def test_single_precision_geometry_is_used_with_all_digits(make):
     alpha = torch.softmax(torch.randn(4, 20, dtype=torch.float64), -1)
     potential = sinkhorn_potential(alpha, cost)
     assert geometric_logsumexp(potential, cost).abs().max() <= 1e-12  # Ω*(∇Ω(α)) = 0
+
+
+@pytest.mark.parametrize("d", [9, 3000])
+def test_an_even_line_that_a_cast_made_uneven_is_taken_as_it_is(d):
+    """Its neighbours are no longer at the distance of the first two."""
+    line = LineCost(torch.arange(d, dtype=torch.float64) * (1 + 2**-24))
+    assert line.even
+    cast = line.float()
+    uneven = LineCost(cast.positions.double())
+    scores = 3 * randn(4, d)
+    one, two = solve(scores, cast), solve(scores, uneven)
+    assert (one.lower <= two.upper).all()
+    assert (two.lower <= one.upper).all()
+    squares = LineCost(cast.positions.double(), p=2)
+    u = randn(2, d).abs()
+    assert_close(LineCost(line.positions, p=2).float().matvec(u), squares.matvec(u))

@@ -11,7 +11,13 @@ from torch import Tensor
 from geosoftmax.costs.base import ScaledCost, unit_scale, wide
 from geosoftmax.costs.linalg import LARGE_BLOCK, gathered_solve
 from geosoftmax.costs.traits import Line
-from geosoftmax.validation import as_float_tensor, check_count, check_positions, check_power
+from geosoftmax.validation import (
+    as_float_tensor,
+    check_count,
+    check_positions,
+    check_power,
+    is_readable,
+)
 
 #: Up to this many classes a product with K is one small matrix product.
 DENSE_LIMIT = 1024
@@ -120,7 +126,7 @@ class LineCost(ScaledCost):
     def as_line(self) -> Line:
         if self.p != 1:
             return super().as_line()
-        return Line(self._half_distances(torch.float64).detach(), self.even)
+        return Line(self._half_distances(torch.float64).detach(), self._is_even())
 
     # ------------------------------------------------------------------
 
@@ -137,19 +143,29 @@ class LineCost(ScaledCost):
     def _block(self, rows: slice, columns: slice) -> Tensor:
         return torch.exp(-self._half_cost(rows, columns))
 
+    def _is_even(self) -> bool:
+        """Whether positions are at one distance still: a cast to fewer digits may have moved them.
+
+        Then neighbours are not exactly at the distance of the first two.
+        """
+        if self.positions.dtype == torch.float64 or not is_readable(self.positions):
+            return self.even
+        return self.even and _evenly_spaced(wide(self.positions))
+
     def _reach(self) -> float:
         """Distance beyond which ``K`` underflows to zero."""
         return (2 * UNDERFLOW / float(self.scale.detach())) ** (1 / self.p)
 
     def _taps(self) -> Tensor | None:
         """The convolution kernel, where classes are evenly spaced and ``K`` is short."""
-        if not self.even:
+        if not self._is_even():
             return None
-        spacing = self.positions[1] - self.positions[0]
+        x = wide(self.positions[:2])
+        spacing = x[1] - x[0]
         width = math.ceil(self._reach() / float(spacing))
         if width > 2048 or 8 * width > self.shape[0]:
             return None
-        offsets = torch.arange(-width, width + 1, device=self.device, dtype=self.positions.dtype)
+        offsets = torch.arange(-width, width + 1, device=self.device, dtype=x.dtype)
         return torch.exp(-self.scale / 2 * (offsets * spacing).abs() ** self.p)
 
     def _blocks(self) -> list[tuple[slice, slice]]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from geosoftmax.costs.base import ScaledCost, unit_scale
+from geosoftmax.costs.base import ScaledCost, unit_scale, wide
 from geosoftmax.costs.traits import Tree
 from geosoftmax.validation import as_float_tensor
 
@@ -145,7 +145,7 @@ class TreeCost(ScaledCost):
         return torch.cat(total, -1).index_select(-1, self.outputs)
 
     def log_matvec(self, g: Tensor) -> Tensor:
-        half = (self.scale / 2 * self.lengths).to(g.dtype)
+        half = (wide(self.scale) / 2 * wide(self.lengths)).to(g.dtype)
         log_D = torch.log(-torch.expm1(-2 * half))
         below = self._to_nodes(g, -math.inf)
         for level, above in self._upwards():
@@ -194,10 +194,11 @@ class TreeCost(ScaledCost):
 
     def matrix(self) -> Tensor:
         n = self.parents.shape[0]
-        distance = torch.zeros((n, n), dtype=self.lengths.dtype, device=self.device)
+        lengths = wide(self.lengths)
+        distance = torch.zeros((n, n), dtype=lengths.dtype, device=self.device)
         parents = self.parents.tolist()
         for k in range(1, n):
-            row = distance[parents[k], :k] + self.lengths[k]
+            row = distance[parents[k], :k] + lengths[k]
             distance[k, :k] = row
             distance[:k, k] = row
         return self.scale * distance[self.outputs][:, self.outputs]
@@ -214,7 +215,7 @@ class TreeCost(ScaledCost):
 
     def _edges(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """``r = exp(-length/2)``, ``D = 1 - r²`` of the edge above each node; r = 0 at the root."""
-        half = self.scale / 2 * self.lengths[1:]
+        half = wide(self.scale) / 2 * wide(self.lengths[1:])
         root = torch.zeros(1, dtype=half.dtype, device=half.device)
         r = torch.cat([root, torch.exp(-half)])
         return r.to(dtype), torch.cat([root + 1, -torch.expm1(-2 * half)]).to(dtype)
