@@ -19,7 +19,7 @@ from geosoftmax import (
 )
 from tests.conftest import assert_close
 from tests.contracts.cost import CostContract
-from tests.generators import randn
+from tests.generators import apply_dense, kernel, randn
 
 UNEVEN = [-3.0, -2.5, 0.0, 0.125, 4.0, 4.5, 9.0]
 # 0 is the root; nodes in no order: 3 is above 1, which is above 2.
@@ -342,3 +342,19 @@ def test_an_even_line_that_a_cast_made_uneven_is_taken_as_it_is(d):
     squares = LineCost(cast.positions.double(), p=2)
     u = randn(2, d).abs()
     assert_close(LineCost(line.positions, p=2).float().matvec(u), squares.matvec(u))
+
+
+@pytest.mark.parametrize("d", [10, 1500])
+def test_lines_keep_the_digits_of_gaps_far_from_the_origin(d):
+    """Distances of 1e-6 at a place of 1e4: the bracket is that of the matrix."""
+    gaps = 10 ** (-7 + 3 * torch.rand(d, dtype=torch.float64))
+    gaps[1] = 20.0
+    cost = LineCost(gaps.cumsum(0)) * 1700
+    scores = 0.01 * randn(3, d)
+    scores[:, 0] = -1000  # else all lies there
+    solution = solve(scores, cost)
+    shifted = LineCost(cost.positions[1:] - cost.positions[1]) * 1700  # without the first: exact
+    exact = solve(scores[:, 1:], shifted)
+    assert (solution.lower <= exact.upper).all()
+    assert (exact.lower <= solution.upper).all()
+    assert_close(cost.matvec(scores.exp()), apply_dense(kernel(cost), scores.exp(), cost))
