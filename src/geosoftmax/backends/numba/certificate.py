@@ -128,5 +128,5 @@ def _added(energy, vh, v_sum, largest):
 
 @inner
 def _rounding(d):
-    """Return by how much a bracket is widened for the rounding of its own sums."""
-    return _EPS * (8.0 + 2.0 * math.sqrt(d))
+    """Return by how much a bracket is widened; see `settings.sequential_allowance`."""
+    return _EPS * (8.0 + d)
