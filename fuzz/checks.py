@@ -113,9 +113,7 @@ def check_bracket(lower: np.ndarray, upper: np.ndarray, known: Truth) -> Iterato
     yield from every(high, "lower is above the value", lower, at_most, lower - at_most)
 
 
-def check_report(
-    solution: Solution, caught: list[warnings.WarningMessage]
-) -> Iterator[Failure]:
+def check_report(solution: Solution, caught: list[warnings.WarningMessage]) -> Iterator[Failure]:
     """Check that what a solve says of itself is so: converged, or a warning."""
     gap, converged = solution.gap.flatten().numpy(), solution.converged.flatten().numpy()
     allowed = solution.tol + UNITS * eps(torch.float64) * solution.upper.abs().flatten().numpy()
@@ -231,7 +229,9 @@ def _check_loss(
     implied = slope.astype(Wide) + alpha
     noise = _precision(problem)
     wrong = (implied < -noise).any(1) | (np.abs(implied.sum(1) - 1) > 2 * noise)
-    yield from every(wrong, f"the slope ({kind}) plus the target is no distribution", implied.sum(1))
+    yield from every(
+        wrong, f"the slope ({kind}) plus the target is no distribution", implied.sum(1)
+    )
     if dtype in HALF:
         return
     implied = np.where(implied > noise, implied, 0)

@@ -6,9 +6,9 @@ Where K is positive semidefinite, any ``w ≥ 0`` with ``Kw ≥ b`` proves the u
 refutes a *lower* end that lies above. All sums here are of terms that are not negative, so that
 nothing cancels: their relative error is some units of the 64 bits of a long double.
 
-If K has a smallest eigenvalue ``-δ < 0``, the upper bound holds up to 2δ. For ``K + δI`` is positive
-semidefinite, ``w`` is feasible for it too, and ``uᵀu ≤ uᵀKu`` for ``u ≥ 0``: either side moves by
-at most ``log(1 + δ)``.
+If K has a smallest eigenvalue ``-δ < 0``, the upper bound holds up to 2δ. For ``K + δI`` is
+positive semidefinite, ``w`` is feasible for it too, and ``uᵀu ≤ uᵀKu`` for ``u ≥ 0``: either side
+moves by at most ``log(1 + δ)``.
 """
 
 from __future__ import annotations

@@ -161,7 +161,9 @@ def draw_start(rng: np.random.Generator, cost: Cost, scores: Tensor) -> tuple[st
     """Return what it is like, and a warm start, or None."""
     if rng.random() < 0.65:
         return "none", None
-    kind = str(rng.choice(["own", "other row", "far away", "zeros", "ones", "tiny", "huge", "wild"]))
+    kind = str(
+        rng.choice(["own", "other row", "far away", "zeros", "ones", "tiny", "huge", "wild"])
+    )
     if kind in ("own", "other row", "far away"):
         others = {"own": scores, "other row": scores.flip(0), "far away": -scores * 100}[kind]
         others = torch.where(torch.isfinite(others), others, scores)
@@ -227,9 +229,7 @@ def answer(problem: Problem) -> tuple[Solution, list[warnings.WarningMessage]]:
         if problem.solver == "auto":
             solution = solve(problem.scores, problem.cost, **problem.options())
         else:
-            solution = solve_by(
-                problem.solver, problem.scores, problem.cost, **problem.options()
-            )
+            solution = solve_by(problem.solver, problem.scores, problem.cost, **problem.options())
     return solution, caught
 
 

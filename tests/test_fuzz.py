@@ -27,7 +27,8 @@ def drawn(kind, rows=6, seed=0):
         try:
             cost = costs.KINDS[kind](rng, rows)
         except ValueError as error:
-            assert costs.REFUSED.search(str(error))
+            if not costs.REFUSED.search(str(error)):
+                raise
             continue
         if 2 <= cost.size <= 60:
             return cost
