@@ -124,6 +124,20 @@ def test_warm_start_does_not_widen_the_bracket():
     assert bool((again.iterations == 0).all())
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_bracket_of_few_outputs_of_a_deep_tree_is_true(seed):
+    """Sums run over its nodes. One output, whatever lies above it, has the value of its score."""
+    generator = torch.Generator().manual_seed(seed)
+    nodes = 1000
+    lengths = 10 ** (-5 * torch.rand(nodes, generator=generator, dtype=torch.float64))
+    cost = TreeCost(range(-1, nodes - 1), lengths, outputs=[nodes - 1])
+    for scale in (1e-3, 1.0):
+        scores = torch.zeros(1, 1, dtype=torch.float64)
+        for init in (None, torch.ones(1, 1)):
+            solution = solve(scores, cost * scale, init=init)
+            assert float(solution.lower) <= 0 <= float(solution.upper)
+
+
 @pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="long doubles are doubles here")
 @pytest.mark.parametrize("d", [128, 1000, 5000, 20_000])
 def test_bracket_is_true_where_all_terms_round_the_same_way(d):

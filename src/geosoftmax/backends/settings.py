@@ -50,10 +50,10 @@ def rounding_allowance(size: int, dtype: torch.dtype) -> float:
     return torch.finfo(dtype).eps * (8 + 2 * math.sqrt(size))
 
 
-def sequential_allowance(size: int, dtype: torch.dtype) -> float:
+def sequential_allowance(terms: int, dtype: torch.dtype) -> float:
     """Return by how much a bracket is widened for the rounding of sums of one term after another.
 
     Where terms are equal, as for constant scores, each addition rounds the same way: errors of
-    ``eps size / 3`` are seen.
+    ``eps terms / 3`` are seen.
     """
-    return torch.finfo(dtype).eps * (8 + size)
+    return torch.finfo(dtype).eps * (8 + terms)

@@ -101,7 +101,10 @@ class Cost(ABC):
 
     @abstractmethod
     def matrix(self) -> Tensor:
-        """The dense ``C``, with shape ``(*shape, *shape)`` flattened to ``(d, d)``."""
+        """The dense ``C``, with shape ``(*shape, *shape)`` flattened to ``(d, d)``.
+
+        In float64, whatever the dtype of the parameters: certificates are of what it says.
+        """
 
     @abstractmethod
     def __mul__(self, factor: float | Tensor) -> Cost:

@@ -16,7 +16,7 @@ def certify(kernel: Kernel, b: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tenso
     dtype = certificate_dtype(b.device)
     b, u = b.to(dtype), u.to(dtype)
     scale, value, gap = bracket(b, u, kernel.matvec(u), kernel.diagonal, kernel.matvec)
-    slack = sequential_allowance(kernel.size, dtype)
+    slack = sequential_allowance(kernel.terms, dtype)
     return u * expand(scale, u), value - slack, value + gap + slack
 
 
