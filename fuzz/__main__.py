@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     console = Console(stderr=True)
     if asked.batch is not None:
         outcome = examine(asked.seed, asked.batch)
-        _print_failures(outcome, outcome.failures)
+        _print_failures(outcome, outcome.examples)
         return int(bool(outcome.failures))
     if asked.rows is None and asked.seconds is None:
         asked.seconds = SECONDS
@@ -70,8 +70,8 @@ def _run(figures: Figures, asked: argparse.Namespace, console: Console) -> None:
                 return
             outcome = examine(figures.seed, figures.batches)
             figures.add(outcome)
-            _print_failures(outcome, outcome.failures[:left])
-            left -= len(outcome.failures[:left])
+            _print_failures(outcome, outcome.examples[:left])
+            left -= len(outcome.examples[:left])
             if time.monotonic() - saved >= SAVE_EVERY:
                 figures.save(asked.output)
                 saved = time.monotonic()

@@ -48,11 +48,10 @@ class Figures:
         self.batches += 1
         self.refused[outcome.kind] += outcome.refused
         self.checked.update(outcome.checked)
-        for failure in outcome.failures:
-            self.failed[failure.what] += 1
-            if len(self.shown) < SHOWN:
-                text = outcome.snippet(failure)
-                self.shown.append({"batch": outcome.batch, **failure._asdict(), "program": text})
+        self.failed.update(failure.what for failure in outcome.failures)
+        for failure in outcome.examples[: SHOWN - len(self.shown)]:
+            text = outcome.snippet(failure)
+            self.shown.append({"batch": outcome.batch, **failure._asdict(), "program": text})
         if outcome.problem is None or outcome.solution is None or outcome.known is None:
             return
         self._describe(outcome)

@@ -31,6 +31,11 @@ class Outcome:
     checked: dict[str, int] = dataclasses.field(default_factory=dict)
     failures: list[Failure] = dataclasses.field(default_factory=list)
 
+    @property
+    def examples(self) -> list[Failure]:
+        """The first failure of each kind."""
+        return list({failure.what: failure for failure in reversed(self.failures)}.values())
+
     def snippet(self, failure: Failure) -> str:
         """Return a program that shows a failure again."""
         if self.problem is None:
