@@ -103,7 +103,8 @@ class Cost(ABC):
     def matrix(self) -> Tensor:
         """The dense ``C``, with shape ``(*shape, *shape)`` flattened to ``(d, d)``.
 
-        In float64, whatever the dtype of the parameters: certificates are of what it says.
+        Parameters that are no matrix are turned into one in float64, whatever their dtype:
+        certificates are of what it says.
         """
 
     @abstractmethod

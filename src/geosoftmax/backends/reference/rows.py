@@ -15,8 +15,8 @@ from torch import Tensor
 class Kernel(Protocol):
     """``K = exp(-C/2)``, one for all rows or one for each: all that the reference knows of a cost.
 
-    `diagonal` is that of ``K`` where it is not exactly one (perturbed matrices), else None. A product
-    has sums of at most so many `terms`.
+    `diagonal` is that of ``K`` where it is not exactly one (perturbed matrices), else None. Sums in
+    a product have at most `terms` terms.
     """
 
     shape: tuple[int, ...]
