@@ -164,11 +164,12 @@ def check_functions(problem: Problem, known: Truth) -> Iterator[Failure]:
     yield from every(np.abs(alpha.sum(1) - 1) > precision, "softmax does not sum to 1")
     yield from every((alpha < 0).any(1), "a negative probability of softmax")
     at_least = known.bounds.lower + known.bounds.peak
-    off = np.abs(value - at_least)
+    at_most = known.bounds.upper + known.bounds.peak
     if len(caught) == softmax_warned:
         tol = registry.default_tolerance(dtype, "value")
         allowed = tol + precision * (1 + np.abs(at_least)) + 2 * known.indefinite
-        yield from every(off > allowed, "log-sum-exp is off", value, at_least)
+        off = (value < at_least - allowed) | (value > at_most + allowed)
+        yield from every(off, "log-sum-exp is off", value, at_least, at_most)
     if not softmax_warned:
         short = known.bounds.lower - exact.attained(known.K, *_points_of(problem, alpha))
         tol = registry.default_tolerance(dtype, "distribution")
