@@ -104,6 +104,27 @@ def test_other_false_answers_are_found():
     assert "the distribution is not that of the bracket" in found(problem, swapped)
 
 
+def test_functions_and_losses_of_another_problem_are_found():
+    """Scores are solved with one cost, and checked with another."""
+    scores = 2 * randn(8, 5)
+    right, wrong = (asked(ZeroOneCost(5) * c, scores) for c in (1.0, 1.01))
+
+    def failures(problem, known):
+        found = [*checks.check_functions(problem, known)]
+        found += checks.check_losses(np.random.default_rng(0), problem, known)
+        return {failure.what for failure in found}
+
+    assert failures(right, checks.truth(right, [])) == set()
+    assert failures(right, checks.truth(wrong, [])) == {
+        "log-sum-exp is off",
+        "softmax is off",
+        "a loss (index) is off",
+        "a loss (distribution) is off",
+        "the slope (index) is not softmax less target",
+        "the slope (distribution) is not softmax less target",
+    }
+
+
 def test_a_solution_that_says_what_is_not_so_is_found():
     class Boastful(Solution):
         @property
