@@ -1,5 +1,5 @@
 # Every target sets up what it needs: .venv is made once, and refreshed when
-# pyproject.toml or constraints.txt change. ARGS="..." is passed on to demo, play, test, slow and bench.
+# pyproject.toml or constraints.txt change. ARGS="..." is passed on to demo, play, test, slow, fuzz and bench.
 
 PYTHON ?= $(firstword $(foreach p,python3.11 python3,\
   $(shell $(p) -c 'import sys; sys.version_info >= (3, 11) and print("$(p)")' 2>/dev/null)))
@@ -17,7 +17,7 @@ test slow: export OMP_WAIT_POLICY := PASSIVE
 test: export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo play test slow lint docs bench clean
+.PHONY: help demo play test slow fuzz lint docs bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
@@ -34,6 +34,9 @@ test: .venv/.ready ## the tests and the examples of the docstrings
 
 slow: .venv/.ready-site ## the tests that take long; those of the page need Chromium
 	$(BIN)/python -m pytest -m "slow and not gpu" $(ARGS)
+
+fuzz: .venv/.ready ## random problems, checked in long double: two minutes, or ARGS="--rows 10000000"
+	$(BIN)/python -m fuzz $(ARGS)
 
 lint: .venv/.ready ## ruff (lint and format), pyright, and the layers of the library
 	$(BIN)/ruff check .

@@ -227,26 +227,32 @@ def write(path: Path, text: str) -> None:
 
 
 def environment(rates: Rates) -> dict[str, Any]:
-    """Where, when and of what: read once, before anything is measured.
-
-    A copy without its history says in ``GEOSOFTMAX_COMMIT`` which commit it is.
-    """
-    commit = os.environ.get("GEOSOFTMAX_COMMIT", "")
+    """Where, when and of what: read once, before anything is measured."""
     return {
-        "command": shlex.join(["python", "-m", "benchmarks", *_asked(sys.argv[1:])]),
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
-        "commit": commit or _git("rev-parse", "HEAD"),
-        "dirty": not commit
-        and bool(_git("status", "--porcelain", "--", ".", ":!benchmarks/results")),
+        **origin("benchmarks", "benchmarks/results"),
         "cpu": _cpu(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "",
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "memory_gb": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
         "os": platform.platform(terse=True),
+        "rates": dataclasses.asdict(rates),
+    }
+
+
+def origin(package: str, results: str) -> dict[str, Any]:
+    """Return the command, date, commit and versions. Changes of `results` do not count.
+
+    A copy without its history says in ``GEOSOFTMAX_COMMIT`` which commit it is.
+    """
+    commit = os.environ.get("GEOSOFTMAX_COMMIT", "")
+    return {
+        "command": shlex.join(["python", "-m", package, *_asked(sys.argv[1:])]),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+        "commit": commit or _git("rev-parse", "HEAD"),
+        "dirty": not commit and bool(_git("status", "--porcelain", "--", ".", f":!{results}")),
         "python": platform.python_version(),
         "versions": {k: v for k in VERSIONS if (v := _version(k))},
-        "rates": dataclasses.asdict(rates),
     }
 
 

@@ -19,7 +19,7 @@ from geosoftmax import (
 )
 from tests.conftest import assert_close
 from tests.contracts.cost import CostContract
-from tests.generators import randn
+from tests.generators import apply_dense, kernel, randn
 
 UNEVEN = [-3.0, -2.5, 0.0, 0.125, 4.0, 4.5, 9.0]
 # 0 is the root; nodes in no order: 3 is above 1, which is above 2.
@@ -314,3 +314,35 @@ def test_single_precision_geometry_is_used_with_all_digits(make):
     alpha = torch.softmax(torch.randn(4, 20, dtype=torch.float64), -1)
     potential = sinkhorn_potential(alpha, cost)
     assert geometric_logsumexp(potential, cost).abs().max() <= 1e-12  # Ω*(∇Ω(α)) = 0
+
+
+@pytest.mark.parametrize("d", [9, 3000])
+def test_an_even_line_that_a_cast_made_uneven_is_taken_as_it_is(d):
+    """Its neighbours are no longer at the distance of the first two."""
+    line = LineCost(torch.arange(d, dtype=torch.float64) * (1 + 2**-24))
+    assert line.even
+    cast = line.float()
+    uneven = LineCost(cast.positions.double())
+    scores = 3 * randn(4, d)
+    one, two = solve(scores, cast), solve(scores, uneven)
+    assert (one.lower <= two.upper).all()
+    assert (two.lower <= one.upper).all()
+    squares = LineCost(cast.positions.double(), p=2)
+    u = randn(2, d).abs()
+    assert_close(LineCost(line.positions, p=2).float().matvec(u), squares.matvec(u))
+
+
+@pytest.mark.parametrize("d", [10, 1500])
+def test_lines_keep_the_digits_of_gaps_far_from_the_origin(d):
+    """Distances of 1e-6 at a place of 1e4: the bracket is that of the matrix."""
+    gaps = 10 ** (-7 + 3 * torch.rand(d, dtype=torch.float64))
+    gaps[1] = 20.0
+    cost = LineCost(gaps.cumsum(0)) * 1700
+    scores = 0.01 * randn(3, d)
+    scores[:, 0] = -1000  # else all lies there
+    solution = solve(scores, cost)
+    shifted = LineCost(cost.positions[1:] - cost.positions[1]) * 1700  # without the first: exact
+    exact = solve(scores[:, 1:], shifted)
+    assert (solution.lower <= exact.upper).all()
+    assert (exact.lower <= solution.upper).all()
+    assert_close(cost.matvec(scores.exp()), apply_dense(kernel(cost), scores.exp(), cost))

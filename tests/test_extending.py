@@ -12,7 +12,7 @@ from scipy.optimize import nnls
 
 from geosoftmax import LineCost, geometric_logistic_loss, geometric_softmax, nn, solvers
 from geosoftmax.backends import reference
-from geosoftmax.costs.base import ScaledCost, unit_scale
+from geosoftmax.costs.base import ScaledCost, unit_scale, wide
 from geosoftmax.costs.linalg import gathered_solve
 from geosoftmax.solvers.base import Plan, Solver
 from geosoftmax.solvers.products import Products
@@ -43,7 +43,7 @@ class RingCost(ScaledCost):
         d = self.shape[0]
         steps = torch.arange(d, device=self.device)
         apart = (steps[:, None] - steps).abs()
-        return self.scale * torch.minimum(apart, d - apart).to(self.scale.dtype)
+        return wide(self.scale) * torch.minimum(apart, d - apart)  # with all digits
 
     def matvec(self, u):
         return u @ self.kernel().to(u.dtype)

@@ -353,3 +353,20 @@ def test_solving_twice_gives_the_same_bits():
     scores = randn(3, 12, 11)
     one, two = (solve(scores, GridCost((12, 11))) for _ in range(2))
     assert same_bits(one, two)
+
+
+@pytest.mark.parametrize("max_iter", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("init", [None, 1.0, 1e300])
+def test_splitting_that_is_stopped_where_nothing_is_positive_has_a_bracket(max_iter, init):
+    """A first step may overshoot: then no output has mass, and what was before is returned."""
+    cost = GridCost((2, 2, 2), p=1)
+    scores = torch.zeros(1, 2, 2, 2)
+    scores[0, [0, 1, 1], [0, 0, 1], [1, 0, 1]] = -torch.inf
+    start = None if init is None else torch.full((1, 2, 2, 2), init, dtype=torch.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        solution = solve(scores, cost, method="splitting", max_iter=max_iter, init=start)
+    _, value = oracle(cost, scores)
+    assert (solution.lower <= value + 1e-13).all()
+    assert (solution.upper >= value - 1e-13).all()
+    assert solution.upper.isfinite().all()

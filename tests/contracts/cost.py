@@ -86,6 +86,17 @@ class CostContract:
 
     # ------------------------------------------------------- products
 
+    def test_products_have_all_digits_of_what_a_cost_in_single_precision_says(self, make):
+        """Its parameters were rounded, once; certificates are of what they then say."""
+        rounded = make().float()
+        exact = rounded.double()
+        u = self.signal(rounded, 3).abs()
+        support = u < 1
+        assert_close(rounded.matrix().double(), exact.matrix(), torch.float64)
+        assert_close(rounded.matvec(u), exact.matvec(u))
+        assert_close(rounded.log_matvec(u), exact.log_matvec(u))
+        assert_close(rounded.solve(u, support), exact.solve(u, support))
+
     @pytest.mark.parametrize("dtype", DTYPES)
     @pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
     def test_matvec_is_the_dense_product(self, make, batch, dtype):

@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from geosoftmax import ConvergenceWarning, GridCost, LineCost, solve
+from geosoftmax import ConvergenceWarning, GridCost, LineCost, TreeCost, ZeroOneCost, solve
 from geosoftmax.backends import reference
 from geosoftmax.solvers.products import Products
 from tests.laws.strategies import cost_and, law, signals
@@ -122,3 +122,34 @@ def test_warm_start_does_not_widen_the_bracket():
     again = solve(scores, cost, init=first)
     assert bool((again.gap <= first.gap + 1e-12).all())
     assert bool((again.iterations == 0).all())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_bracket_of_few_outputs_of_a_deep_tree_is_true(seed):
+    """Sums run over its nodes. One output, whatever lies above it, has the value of its score."""
+    generator = torch.Generator().manual_seed(seed)
+    nodes = 1000
+    lengths = 10 ** (-5 * torch.rand(nodes, generator=generator, dtype=torch.float64))
+    cost = TreeCost(range(-1, nodes - 1), lengths, outputs=[nodes - 1])
+    for scale in (1e-3, 1.0):
+        scores = torch.zeros(1, 1, dtype=torch.float64)
+        for init in (None, torch.ones(1, 1)):
+            solution = solve(scores, cost * scale, init=init)
+            assert float(solution.lower) <= 0 <= float(solution.upper)
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="long doubles are doubles here")
+@pytest.mark.parametrize("d", [128, 1000, 5000, 20_000])
+def test_bracket_is_true_where_all_terms_round_the_same_way(d):
+    """Constant scores have closed forms; their sums are of equal terms, whose errors add up."""
+    zeros = torch.zeros(1, d, dtype=torch.float64)
+    for c in (3e-4, 0.02, 0.7, 9.0):
+        wide = np.longdouble(c)
+        k = np.exp(-wide / 2)
+        line, equal = np.log1p((d - 1) * np.tanh(wide / 4)), np.log(d / (1 - k + k * d))
+        star = TreeCost([-1] + [0] * d, 0.5, outputs="leaves")
+        for cost, value in ((LineCost(d), line), (ZeroOneCost(d), equal), (star, equal)):
+            first = solve(zeros, cost * c)
+            for solution in (first, solve(zeros, cost * c, init=first)):
+                assert np.longdouble(float(solution.lower)) <= value, cost
+                assert np.longdouble(float(solution.upper)) >= value, cost

@@ -108,7 +108,11 @@ class Cost(ABC):
 
     @abstractmethod
     def matrix(self) -> Tensor:
-        """The dense ``C``, with shape ``(*shape, *shape)`` flattened to ``(d, d)``."""
+        """The dense ``C``, with shape ``(*shape, *shape)`` flattened to ``(d, d)``.
+
+        Parameters that are no matrix are turned into one in float64, whatever their dtype:
+        certificates are of what it says.
+        """
 
     @abstractmethod
     def __mul__(self, factor: float | Tensor) -> Cost:

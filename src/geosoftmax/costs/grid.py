@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from geosoftmax.costs.base import ScaledCost, reads_values, unit_scale
+from geosoftmax.costs.base import ScaledCost, reads_values, unit_scale, wide
 from geosoftmax.costs.linalg import gathered_solve
 from geosoftmax.costs.line import DENSE_LIMIT, LineCost
 from geosoftmax.costs.traits import Line
@@ -79,8 +79,8 @@ class GridCost(ScaledCost):
         """The cost along each axis; ``K`` is the product of theirs."""
         p = float(self.signature.split("|")[-1])  # torch.compile makes a symbol of self.p
         lines = []
-        for n, spacing in zip(self.shape, self.spacing.unbind(), strict=True):
-            steps = torch.arange(n, dtype=self.spacing.dtype, device=self.device)
+        for n, spacing in zip(self.shape, wide(self.spacing).unbind(), strict=True):
+            steps = torch.arange(n, dtype=spacing.dtype, device=self.device)
             lines.append(LineCost.along_axis(steps * spacing, self.scale, p))
         return lines
 
@@ -143,7 +143,7 @@ class GridCost(ScaledCost):
         return total
 
     def matrix(self) -> Tensor:
-        total = torch.zeros((1, 1), dtype=self.spacing.dtype, device=self.device)
+        total = wide(torch.zeros((1, 1), device=self.device))
         for line in self.axes:
             C = line.matrix()
             n, m = total.shape[0], C.shape[0]

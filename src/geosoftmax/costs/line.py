@@ -17,6 +17,7 @@ from geosoftmax.validation import (
     check_positions,
     check_power,
     is_concrete,
+    is_readable,
 )
 
 #: Up to this many classes a product with K is one small matrix product.
@@ -86,7 +87,7 @@ class LineCost(ScaledCost):
         if self.shape[0] <= DENSE_LIMIT:
             return u @ self.kernel().to(u.dtype)
         if self.p == 1:
-            return _exponential_sums(u, self._half_distances(u.dtype))
+            return _exponential_sums(u, *self._places())
         taps = self._taps()
         if taps is not None:
             return _convolve(u, taps.to(u.dtype))
@@ -95,7 +96,7 @@ class LineCost(ScaledCost):
 
     def log_matvec(self, g: Tensor) -> Tensor:
         if self.p == 1:
-            return _log_exponential_sums(g, self._half_distances(g.dtype))
+            return _log_exponential_sums(g, *self._places())
         d = self.shape[0]
         rows = max(1, LARGE_BLOCK // max(1, g.numel() * g.element_size()))
         parts = []
@@ -106,7 +107,7 @@ class LineCost(ScaledCost):
 
     def solve(self, rhs: Tensor, support: Tensor) -> Tensor:
         if self.p == 1:
-            return _tridiagonal_solve(rhs, support, self._half_distances(rhs.dtype))
+            return _tridiagonal_solve(rhs, support, *self._places())
         d, places = self.shape[0], wide(self.positions)
 
         def entries(_rows: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -143,15 +144,18 @@ class LineCost(ScaledCost):
     def as_line(self) -> Line:
         if self.p != 1:
             return super().as_line()
-        return Line(self._half_distances(torch.float64).detach(), self.even)
+        x, c = (part.detach() for part in self._places())
+        return Line(c * x, c * x.diff(prepend=x[:1]), self._is_even())
 
     # ------------------------------------------------------------------
 
-    def _half_distances(self, dtype: torch.dtype) -> Tensor:
-        """``c x / 2``, from which decays are ``exp`` of differences (p = 1)."""
+    def _places(self) -> tuple[Tensor, Tensor]:
+        """``x`` and ``c / 2``, from which decays are ``exp(-c/2 (x_j - x_i))`` (p = 1).
+
+        Differences are taken first: those of ``c x / 2`` would lose digits far from the origin.
+        """
         x = wide(self.positions)
-        start = x - x[0]
-        return (self.scale / 2 * start).to(dtype)
+        return x - x[0], wide(self.scale) / 2
 
     def _half_cost(self, rows: slice, columns: slice) -> Tensor:
         x = wide(self.positions)
@@ -160,19 +164,29 @@ class LineCost(ScaledCost):
     def _block(self, rows: slice, columns: slice) -> Tensor:
         return torch.exp(-self._half_cost(rows, columns))
 
+    def _is_even(self) -> bool:
+        """Whether positions are at one distance still: a cast to fewer digits may have moved them.
+
+        Then neighbours are not exactly at the distance of the first two.
+        """
+        if self.positions.dtype == torch.float64 or not is_readable(self.positions):
+            return self.even
+        return self.even and _evenly_spaced(wide(self.positions))
+
     def _reach(self) -> float:
         """Distance beyond which ``K`` underflows to zero."""
         return (2 * UNDERFLOW / float(self.scale.detach())) ** (1 / self.p)
 
     def _taps(self) -> Tensor | None:
         """The convolution kernel, where classes are evenly spaced and ``K`` is short."""
-        if not self.even or not is_concrete(self.scale, self.positions):
+        if not self._is_even() or not is_concrete(self.scale, self.positions):
             return None
-        spacing = self.positions[1] - self.positions[0]
+        x = wide(self.positions[:2])
+        spacing = x[1] - x[0]
         width = math.ceil(self._reach() / float(spacing))
         if width > 2048 or 8 * width > self.shape[0]:
             return None
-        offsets = torch.arange(-width, width + 1, device=self.device, dtype=self.positions.dtype)
+        offsets = torch.arange(-width, width + 1, device=self.device, dtype=x.dtype)
         return torch.exp(-self.scale / 2 * (offsets * spacing).abs() ** self.p)
 
     def _blocks(self) -> list[tuple[slice, slice]]:
@@ -218,41 +232,42 @@ def _passed(alpha: Tensor, x: Tensor) -> Tensor:
     return torch.cat([torch.zeros_like(alpha[..., :1]), passed], -1)
 
 
-def _exponential_sums(u: Tensor, x: Tensor) -> Tensor:
-    """``Σ_j exp(-|x_i - x_j|) u_j`` by doubling: log2(d) passes, nothing can overflow."""
-    return _one_sided(u, x) + _one_sided(u.flip(-1), -x.flip(-1)).flip(-1) - u
+def _exponential_sums(u: Tensor, x: Tensor, c: Tensor) -> Tensor:
+    """``Σ_j exp(-c |x_i - x_j|) u_j`` by doubling: log2(d) passes, nothing can overflow."""
+    return _one_sided(u, x, c) + _one_sided(u.flip(-1), -x.flip(-1), c).flip(-1) - u
 
 
-def _one_sided(u: Tensor, x: Tensor) -> Tensor:
+def _one_sided(u: Tensor, x: Tensor, c: Tensor) -> Tensor:
     total, step = u, 1
     while step < x.shape[0]:
-        decay = torch.exp(x[:-step] - x[step:])
+        decay = torch.exp(c * (x[:-step] - x[step:])).to(u.dtype)
         carried = total[..., step:] + decay * total[..., :-step]
         total = torch.cat([total[..., :step], carried], -1)
         step *= 2
     return total
 
 
-def _log_exponential_sums(g: Tensor, x: Tensor) -> Tensor:
-    left = _log_one_sided(g, x)
-    right = _log_one_sided(g.flip(-1), -x.flip(-1)).flip(-1)
+def _log_exponential_sums(g: Tensor, x: Tensor, c: Tensor) -> Tensor:
+    left = _log_one_sided(g, x, c)
+    right = _log_one_sided(g.flip(-1), -x.flip(-1), c).flip(-1)
     # Σ_j≤i and Σ_j>i share no term: take j > i as the next right sum, decayed by one gap.
-    beyond = right[..., 1:] - x.diff()
+    beyond = right[..., 1:] - (c * x.diff()).to(g.dtype)
     end = torch.full_like(g[..., :1], -math.inf)
     return torch.logaddexp(left, torch.cat([beyond, end], -1))
 
 
-def _log_one_sided(g: Tensor, x: Tensor) -> Tensor:
+def _log_one_sided(g: Tensor, x: Tensor, c: Tensor) -> Tensor:
     total, step = g, 1
     while step < x.shape[0]:
-        carried = torch.logaddexp(total[..., step:], total[..., :-step] + (x[:-step] - x[step:]))
+        decay = (c * (x[:-step] - x[step:])).to(g.dtype)
+        carried = torch.logaddexp(total[..., step:], total[..., :-step] + decay)
         total = torch.cat([total[..., :step], carried], -1)
         step *= 2
     return total
 
 
-def _tridiagonal_solve(rhs: Tensor, support: Tensor, x: Tensor) -> Tensor:
-    """Solve with ``exp(-|x_i - x_j|)`` on the support: its inverse couples neighbours only.
+def _tridiagonal_solve(rhs: Tensor, support: Tensor, x: Tensor, c: Tensor) -> Tensor:
+    """Solve with ``exp(-c |x_i - x_j|)`` on the support: its inverse couples neighbours only.
 
     With ``E = exp(-gap)`` and ``D = 1 - E²`` towards the neighbours a and z of m in the support,
     ``u_m = (r_m (D_a + E_a² D_z) - r_a E_a D_z - r_z E_z D_a) / (D_a D_z)``; a missing neighbour
@@ -266,7 +281,7 @@ def _tridiagonal_solve(rhs: Tensor, support: Tensor, x: Tensor) -> Tensor:
     after = torch.cummin(torch.where(support, here, d).flip(-1), -1).values.flip(-1)
     after = torch.cat([after[..., 1:], torch.full_like(none_before, d)], -1)
     (Ea, Da, ra), (Ez, Dz, rz) = (
-        _towards(neighbour, inside, rhs, x)
+        _towards(neighbour, inside, rhs, x, c)
         for neighbour, inside in ((before, before >= 0), (after, after < d))
     )
     top = rhs * (Da + Ea.square() * Dz) - ra * Ea * Dz - rz * Ez * Da
@@ -274,10 +289,10 @@ def _tridiagonal_solve(rhs: Tensor, support: Tensor, x: Tensor) -> Tensor:
 
 
 def _towards(
-    neighbour: Tensor, inside: Tensor, rhs: Tensor, x: Tensor
+    neighbour: Tensor, inside: Tensor, rhs: Tensor, x: Tensor, c: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     index = neighbour.clamp(0, x.shape[0] - 1)
-    gap = (x - x[index]).abs()
+    gap = (c * (x - x[index]).abs()).to(rhs.dtype)
     gap = torch.where(inside & (gap > 0), gap, torch.full_like(gap, math.inf))
     value = torch.gather(rhs.expand(index.shape), -1, index)
     return torch.exp(-gap), -torch.expm1(-2 * gap), value

@@ -22,13 +22,10 @@ class Line(NamedTuple):
     """``K_ij = exp(-|x_i - x_j|)`` for increasing ``x``, of shape (d,)."""
 
     x: Tensor
+    #: From each output to the one before, with all digits; 0 for the first.
+    gaps: Tensor
     #: Whether all neighbours are at one distance.
     even: bool
-
-    @property
-    def gaps(self) -> Tensor:
-        """From each output to the one before; 0 for the first."""
-        return self.x.diff(prepend=self.x[:1])
 
 
 class Tree(NamedTuple):

@@ -239,7 +239,7 @@ class TreeCost(ScaledCost):
         return torch.cat(total, -1).index_select(-1, self.outputs)
 
     def log_matvec(self, g: Tensor) -> Tensor:
-        half = (self.scale / 2 * self.lengths).to(g.dtype)
+        half = (wide(self.scale) / 2 * wide(self.lengths)).to(g.dtype)
         log_D = torch.log(-torch.expm1(-2 * half))
         below = self._to_nodes(g, -math.inf)
         for level, above in self._upwards():
@@ -318,10 +318,11 @@ class TreeCost(ScaledCost):
 
     def matrix(self) -> Tensor:
         n = self.parents.shape[0]
-        distance = torch.zeros((n, n), dtype=self.lengths.dtype, device=self.device)
+        lengths = wide(self.lengths)
+        distance = torch.zeros((n, n), dtype=lengths.dtype, device=self.device)
         parents = self.parents.tolist()
         for k in range(1, n):
-            row = distance[parents[k], :k] + self.lengths[k]
+            row = distance[parents[k], :k] + lengths[k]
             distance[k, :k] = row
             distance[:k, k] = row
         return self.scale * distance[self.outputs][:, self.outputs]

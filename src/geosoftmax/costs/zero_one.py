@@ -56,7 +56,8 @@ class ZeroOneCost(ScaledCost):
 
     def _affinities(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """``k = exp(-c/2)`` and ``1 - k``, both to full relative precision."""
-        return torch.exp(-self.scale / 2).to(dtype), -torch.expm1(-self.scale / 2).to(dtype)
+        half = wide(self.scale) / 2
+        return torch.exp(-half).to(dtype), -torch.expm1(-half).to(dtype)
 
     def matvec(self, u: Tensor) -> Tensor:
         k, one_minus_k = self._affinities(u.dtype)
@@ -80,5 +81,5 @@ class ZeroOneCost(ScaledCost):
 
     def matrix(self) -> Tensor:
         d = self.shape[0]
-        eye = torch.eye(d, dtype=self.scale.dtype, device=self.device)
-        return self.scale * (1 - eye)
+        scale = wide(self.scale)
+        return scale * (1 - torch.eye(d, dtype=scale.dtype, device=self.device))

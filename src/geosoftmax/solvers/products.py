@@ -24,6 +24,7 @@ class Products:
     def __init__(self, cost: Cost) -> None:
         self.cost = cost.detach()
         self.shape, self.size = cost.shape, cost.size
+        self.terms = cost.as_tree().parents.numel() if cost.structure == "tree" else cost.size
         self.per_row = bool(cost.batch_shape)
         self.diagonal = self.cost.diagonal
         self.has_matrices = max(self.shape) <= LONGEST_AXIS and not cost.has_linear_product

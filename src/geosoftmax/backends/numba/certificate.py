@@ -80,6 +80,12 @@ def bracket_from(b, u, h, bu, uh, diagonal, largest):
 
 
 @inner
+def for_more_terms(low, high, terms):
+    """Widen a bracket where products have sums of so many more terms than there are outputs."""
+    return low - _EPS * terms, high + _EPS * terms
+
+
+@inner
 def lane_brackets(B, U, H, lanes, diagonal, largest, sums):
     """As `bracket` for each lane of blocks (d, lanes), but without the other bound.
 
@@ -128,5 +134,5 @@ def _added(energy, vh, v_sum, largest):
 
 @inner
 def _rounding(d):
-    """Return by how much a bracket is widened for the rounding of its own sums."""
-    return _EPS * (8.0 + 2.0 * math.sqrt(d))
+    """Return by how much a bracket is widened; see `settings.sequential_allowance`."""
+    return _EPS * (8.0 + d)

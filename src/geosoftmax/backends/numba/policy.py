@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from geosoftmax.backends.numba.calls import Kernel, begin, finish, obstacle, to_distribution
-from geosoftmax.backends.numba.certificate import bracket
+from geosoftmax.backends.numba.certificate import bracket, for_more_terms
 from geosoftmax.backends.numba.products import tree_product
 from geosoftmax.backends.numba.runtime import inner, jit, spread
 from geosoftmax.backends.numba.tables import TreeTables
@@ -45,6 +45,7 @@ def _rows(call, r, D, parents, outputs, first, last):
             x[j] = mass[outputs[j]] if fixed[outputs[j]] else 0.0
         tree_product(x, r, D, parents, outputs, lam, force, product)
         energy, low, high = bracket(b, x, product, unit, 1.0)
+        low, high = for_more_terms(low, high, n - d)
         to_distribution(b, x, energy)
         worst = finish(call, row, b, x, low, high, peak, steps, worst)
     return worst, counted, bad

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from geosoftmax.backends.reference.rows import Kernel, Rows, certificate_dtype, expand
-from geosoftmax.backends.settings import rounding_allowance
+from geosoftmax.backends.settings import sequential_allowance
 
 
 def certify(kernel: Kernel, b: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -16,7 +16,7 @@ def certify(kernel: Kernel, b: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tenso
     dtype = certificate_dtype(b.device)
     b, u = b.to(dtype), u.to(dtype)
     scale, value, gap = bracket(b, u, kernel.matvec(u), kernel.diagonal, kernel.matvec)
-    slack = rounding_allowance(kernel.size, dtype)
+    slack = sequential_allowance(kernel.terms, dtype)
     return u * expand(scale, u), value - slack, value + gap + slack
 
 

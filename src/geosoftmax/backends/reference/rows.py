@@ -15,11 +15,13 @@ from torch import Tensor
 class Kernel(Protocol):
     """``K = exp(-C/2)``, one for all rows or one for each: all that the reference knows of a cost.
 
-    `diagonal` is that of ``K`` where it is not exactly one (perturbed matrices), else None.
+    `diagonal` is that of ``K`` where it is not exactly one (perturbed matrices), else None. Sums in
+    a product have at most `terms` terms.
     """
 
     shape: tuple[int, ...]
     size: int
+    terms: int
     diagonal: Tensor | None
 
     def matvec(self, u: Tensor) -> Tensor:

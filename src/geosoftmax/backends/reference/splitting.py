@@ -59,7 +59,6 @@ def split(
     damping = (1 / (spectrum.eigenvalues + rho)).to(dtype)
     kernels = [K.to(dtype) for K in spectrum.kernels]
     rows = b.shape[0]
-    found = torch.empty_like(b)
     iterations = torch.zeros(rows, dtype=torch.int64, device=b.device)
     active = torch.arange(rows, device=b.device)
     least = torch.full((rows,), torch.inf, dtype=dtype, device=b.device)
@@ -69,6 +68,7 @@ def split(
     else:
         s = start.to(dtype)
         s = torch.where(s > 0, s, (part - along_axes(kernels, s)).clamp_max(0) / rho)
+    found = s.clamp_min(0).to(b.dtype)  # until something better is: u may vanish on the way
     for iteration in range(1, max_iter + 1):
         pulled = along_axes(there, torch.add(part, s.abs(), alpha=rho)).mul_(damping)
         ahead = along_axes(back, pulled).sub_(s.clamp_min(0))
@@ -77,7 +77,7 @@ def split(
             continue
         u = s.clamp_min(0)
         gap = bracket(part, u, along_axes(kernels, u))[2].nan_to_num(torch.inf, torch.inf)
-        better = gap <= least  # the gap is not monotone
+        better = gap < least  # the gap is not monotone
         found[active[better]] = u[better].to(found.dtype)
         iterations[active] = iteration
         going = (gap > 0.9 * tol).nonzero()[:, 0]
