@@ -32,9 +32,11 @@ def claim(path: Path, settings: dict[str, Any], *, holds_results: bool) -> None:
         files.write_text(path, json.dumps(wanted, indent=1))
         return
     try:
-        found = json.loads(path.read_text(encoding="utf8"))
-    except ValueError:
-        raise UserError(f"{path} is damaged.", _ELSEWHERE) from None
+        found = files.read_json(path)
+    except (ValueError, OSError):
+        found = None
+    if not isinstance(found, dict):
+        raise UserError(f"{path} is damaged.", _ELSEWHERE)
     differing = [key for key in wanted if found.get(key) != wanted[key]]
     if differing:
         raise UserError(

@@ -1,15 +1,19 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all; JSON and arrays of NumPy that are read."""
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from geosoftmax_experiments.errors import UserError
 
-__all__ = ["make_folder", "remove_partial", "write", "write_text"]
+__all__ = ["make_folder", "map_array", "read_json", "remove_partial", "write", "write_text"]
 
 #: What the names of files begin with while they are being written.
 PARTIAL = ".part-"
@@ -46,6 +50,27 @@ def write(path: Path, fill: Callable[[Path], object]) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write a text file whole or not at all."""
     write(path, lambda partial: partial.write_text(text, encoding="utf8"))
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file; whatever is wrong with its text, its depth too, is a ValueError."""
+    try:
+        return json.loads(path.read_text(encoding="utf8"))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def map_array(path: Path) -> np.ndarray:
+    """Map a ``.npy`` file, so that its size is known before it takes memory.
+
+    Whatever is no array of NumPy, also a pickle or an archive, is a ValueError.
+    """
+    try:
+        return np.lib.format.open_memmap(path, mode="r")
+    except OSError:
+        raise
+    except Exception as error:  # whatever a strange header makes of NumPy
+        raise ValueError(str(error)) from None
 
 
 def make_folder(path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import NamedTuple
 
+from geosoftmax_experiments import files
 from geosoftmax_experiments.data import data_folder
 from geosoftmax_experiments.errors import UserError
 
@@ -13,7 +15,7 @@ __all__ = ["FILES", "find"]
 
 
 class Published(NamedTuple):
-    """Where a file comes from; `sha256` is None where its publisher's is not known to us."""
+    """Where a file comes from; where `sha256` is None, that of the first download counts."""
 
     url: str | None
     sha256: str | None
@@ -44,7 +46,8 @@ FILES = {
 def find(place: str) -> Path:
     """Return a file of `FILES`: that in $GEOSOFTMAX_DATA if there is one, else a download.
 
-    Downloads are kept in the cache of the user, and checked against the sum of their publisher.
+    Downloads are kept in the cache of the user, and checked each time: against the sum in `FILES`,
+    or, where that is not known, against the sum of the first download, which is recorded beside it.
     """
     if os.environ.get("GEOSOFTMAX_DATA"):
         path = data_folder() / place
@@ -60,10 +63,33 @@ def find(place: str) -> Path:
     import requests
 
     cache = Path(pooch.os_cache("geosoftmax")) / place
+    record = cache.with_name(cache.name + ".sha256")
+    recorded = _read_sum(record) if sha256 is None else None
+    pooch.get_logger().setLevel("WARNING")  # it would ask to note down a sum that we record
     try:
-        return Path(pooch.retrieve(url, sha256, fname=cache.name, path=cache.parent))
+        found = Path(pooch.retrieve(url, sha256 or recorded, fname=cache.name, path=cache.parent))
     except (OSError, ValueError, requests.RequestException) as error:
+        trust = f" If the publisher has changed it, and you trust that, remove {record}."
         raise UserError(
             f"Could not download {url}: {error}",
-            f"Try again, or put the file at {place} in a folder that GEOSOFTMAX_DATA names.",
+            f"Try again, or put the file at {place} in a folder that GEOSOFTMAX_DATA names."
+            + (trust if recorded else ""),
         ) from None
+    if sha256 is None and recorded is None:
+        files.write_text(record, f"{pooch.file_hash(str(found))}  {found.name}\n")
+    return found
+
+
+def _read_sum(record: Path) -> str | None:
+    """Return the sum that was recorded at the first download, None if there was none."""
+    try:
+        words = record.read_bytes().split()
+    except FileNotFoundError:
+        return None
+    sha256 = words[0].decode("ascii", "replace") if words else ""
+    if not re.fullmatch("[0-9a-f]{64}", sha256):
+        raise UserError(
+            f"{record} is damaged: it holds no sha256.",
+            "Remove it and the file beside it: both come with the next download.",
+        )
+    return sha256

@@ -2,7 +2,8 @@
 
 Sets by name: ``digits`` (scikit-learn's, 8×8, nothing to download), ``cats`` (QuickDraw bitmaps,
 28×28), ``mnist``, ``drawings`` and ``cat-strokes`` (QuickDraw strokes, one pixel wide, 64×64). Or a
-path: a folder of PNGs, a ``.npy`` of the layout of QuickDraw's bitmaps, an ``.ndjson`` of strokes.
+path: a folder of pictures, a ``.npy`` of the layout of QuickDraw's bitmaps, an ``.ndjson`` of
+strokes.
 
 Pictures stay as bytes, mapped from disk where their file allows it; `as_distributions` makes
 distributions of those that are needed.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import math
+import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,14 +26,18 @@ import torch
 from torch import Tensor
 
 from geosoftmax_experiments.data.download import find
+from geosoftmax_experiments.data.images import find_pictures, read_picture
 from geosoftmax_experiments.data.strokes import read_strokes
 from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.files import map_array
 
 __all__ = ["NAMES", "Drawings", "Split", "as_distributions", "load_drawings"]
 
 AGAIN = "The file is damaged or truncated: download it again."
 #: The side at which strokes are drawn unless one is asked for.
 STROKE_SIZE = 64
+#: Bytes of an idx file, unpacked: MNIST has 47 million.
+MOST_IDX = 2**28
 
 
 class Split(NamedTuple):
@@ -136,7 +142,7 @@ def load_drawings(
     name : str
         One of `NAMES`, or a path.
     size : int, optional
-        The side at which strokes are drawn [64], or to which PNGs are resized [as they are].
+        The side at which strokes are drawn [64], or to which pictures are resized [as they are].
     limit : int, optional
         Only so many pictures, the first ones.
     invert : bool
@@ -149,7 +155,7 @@ def load_drawings(
     if size is not None and not sizes:
         raise UserError(
             f"The pictures of {name!r} have a size of their own.",
-            "Leave --size out: it is for strokes and PNGs.",
+            "Leave --size out: it is for strokes and folders of pictures.",
         )
     images, last = read(size, limit)
     if limit is not None and len(images) > limit:
@@ -175,14 +181,14 @@ def _reader(name: str) -> tuple[Reader, bool]:
         return NAMES[name]
     path = Path(name)
     if path.is_dir():
-        return lambda size, limit: (_read_pngs(path, size, limit), 0), True
+        return lambda size, limit: (_read_folder(path, size, limit), 0), True
     if path.is_file() and path.suffix == ".npy":
         return lambda size, limit: (_read_npy(path), 0), False
     if path.is_file() and path.suffix == ".ndjson":
         return lambda size, limit: (read_strokes(path, size or STROKE_SIZE, limit), 0), True
     raise UserError(
         f"There is no data {name!r}.",
-        f"Take one of {', '.join(NAMES)}, or the path of a folder of PNGs, a .npy or an .ndjson.",
+        f"Take one of {', '.join(NAMES)}, or a path: a folder of pictures, a .npy, an .ndjson.",
     )
 
 
@@ -225,8 +231,8 @@ NAMES: dict[str, tuple[Reader, bool]] = {
 def _read_npy(path: Path) -> np.ndarray:
     """Map QuickDraw's bitmaps: a row of ``side²`` bytes for each picture."""
     try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+        found = map_array(path)
+    except (ValueError, OSError) as error:
         raise UserError(f"{path} cannot be read: {error}", AGAIN) from None
     side = math.isqrt(found.shape[1]) if found.ndim == 2 else 0
     if found.dtype != np.uint8 or not side or side * side != found.shape[1] or not len(found):
@@ -242,28 +248,33 @@ def _read_idx(path: Path) -> np.ndarray:
     """Read MNIST's pictures: four numbers of four bytes, then the pixels."""
     try:
         with gzip.open(path) as file:
-            content = file.read()
+            header = file.read(16)
+            magic, *shape = struct.unpack(">4i", header) if len(header) == 16 else (0,)
+            if magic != 2051:
+                raise UserError(f"{path} holds no pictures of the idx format.", AGAIN)
+            size = math.prod(shape)
+            if min(shape) < 1 or size > MOST_IDX:
+                raise UserError(
+                    f"{path} says that it holds {' × '.join(map(str, shape))} bytes of pixels; at "
+                    f"most {MOST_IDX:,} are read.",
+                    AGAIN,
+                )
+            content = file.read(size + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path} cannot be read: {error}", AGAIN) from None
-    header = np.frombuffer(content[:16], dtype=">i4") if len(content) >= 16 else np.zeros(4)
-    magic, *shape = (int(number) for number in header)
-    if magic != 2051:
-        raise UserError(f"{path} holds no pictures of the idx format.", AGAIN)
-    if len(content) != 16 + math.prod(shape) or not shape[0]:
+    if len(content) != size:
+        found = f"{len(content)}" if len(content) < size else "more"
         raise UserError(
-            f"{path} holds {len(content) - 16} bytes of pixels; its header says "
-            f"{' × '.join(map(str, shape))}.",
+            f"{path} holds {found} bytes of pixels; its header says {' × '.join(map(str, shape))}.",
             AGAIN,
         )
-    return np.frombuffer(content, np.uint8, offset=16).reshape(shape)
+    return np.frombuffer(content, np.uint8).reshape(shape)
 
 
-def _read_pngs(folder: Path, size: int | None, limit: int | None) -> np.ndarray:
-    """Read the PNGs of a folder in the order of their names, as grey; what is clear is white."""
-    paths = sorted(p for p in folder.iterdir() if p.suffix.lower() == ".png")[:limit]
-    if not paths:
-        raise UserError(f"{folder} holds no PNGs.", "Give a folder with files that end in .png.")
-    first, *others = (_read_png(path, size) for path in paths)
+def _read_folder(folder: Path, size: int | None, limit: int | None) -> np.ndarray:
+    """Read the pictures of a folder in the order of their names."""
+    paths = find_pictures(folder)[:limit]
+    first, *others = (read_picture(path, size) for path in paths)
     for path, picture in zip(paths[1:], others, strict=True):
         if picture.shape != first.shape:
             raise UserError(
@@ -271,36 +282,6 @@ def _read_pngs(folder: Path, size: int | None, limit: int | None) -> np.ndarray:
                 "Pictures of a set are of one size; --size 64 resizes them all to 64×64.",
             )
     return np.stack([first, *others])
-
-
-def _read_png(path: Path, size: int | None) -> np.ndarray:
-    """Read a picture; what is wider or higher than it should be is shrunk, never squeezed."""
-    from PIL import Image, ImageOps
-
-    try:
-        with Image.open(path) as image:
-            image.load()
-            if image.mode.startswith("I"):  # 16 bits
-                image = Image.fromarray((np.asarray(image) / 257).astype(np.uint8))
-            elif image.has_transparency_data:
-                clear = image.convert("RGBA")
-                image = Image.alpha_composite(Image.new("RGBA", clear.size, "white"), clear)
-            grey = image.convert("L")
-            if size is not None and grey.size != (size, size):
-                grey = ImageOps.pad(
-                    grey, (size, size), Image.Resampling.BOX, color=_paper(np.asarray(grey))
-                )
-            return np.asarray(grey)
-    except (OSError, SyntaxError, ValueError) as error:
-        raise UserError(
-            f"{path} cannot be read: {error}", "The file is damaged, or no PNG."
-        ) from None
-
-
-def _paper(picture: np.ndarray) -> int:
-    """Return what is drawn on: the commonest grey along the edges."""
-    edges = np.concatenate([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
-    return int(np.bincount(edges).argmax())
 
 
 def _pixels(picture: np.ndarray) -> str:

@@ -160,7 +160,7 @@ def _read_file(path: Path, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
         lines = path.read_text(encoding="ascii").splitlines()
     except FileNotFoundError:
         raise UserError(f"{path} is missing.", "A fold needs both files, train and test.") from None
-    except UnicodeDecodeError:
+    except (UnicodeDecodeError, OSError):
         raise UserError(f"{path} is not a text file.", again) from None
     rows = []
     for k, line in enumerate(lines, start=1):

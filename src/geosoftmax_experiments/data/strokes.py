@@ -18,18 +18,20 @@ __all__ = ["read_strokes", "render"]
 
 #: The largest coordinate of the simplified format.
 LARGEST = 255
+#: Bytes of a line; drawings have some hundred.
+LONGEST = 2**20
 
 
 def read_strokes(path: Path, size: int, limit: int | None = None) -> np.ndarray:
     """Return the drawings of a file as pictures of 0 and 255, of shape ``(N, size, size)``."""
     pictures = []
-    with path.open(encoding="utf8") as lines:
-        for number, line in enumerate(lines, start=1):
+    with path.open("rb") as lines:
+        for number, line in enumerate(iter(lambda: lines.readline(LONGEST), b""), start=1):
             if limit is not None and len(pictures) == limit:
                 break
             try:
                 pictures.append(render(json.loads(line)["drawing"], size))
-            except (ValueError, KeyError, TypeError, IndexError):
+            except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
                 raise UserError(
                     f"{path}, line {number}: not a drawing of the simplified format.",
                     "The file is damaged or truncated: download it again.",

@@ -7,18 +7,16 @@ them.
 from __future__ import annotations
 
 import contextlib
-import json
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
 
 from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.files import read_json
 from geosoftmax_experiments.vae.kept import read_kept
 from geosoftmax_experiments.vae.layers import LAYERS
 
@@ -28,17 +26,6 @@ STORED = Path(__file__).parents[1] / "stored" / "drawings"
 AGAIN = "It comes with geosoftmax: install the package again."
 #: What is read of the rows.
 COLUMNS = ["loss", "weight", "seed", "epoch", "seconds", "hausdorff", "latent_kl"]
-#: What files raise that are not what they should be.
-DAMAGE = (
-    OSError,
-    EOFError,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    BadZipFile,
-    zlib.error,
-)
 
 
 @dataclass(frozen=True)
@@ -81,7 +68,7 @@ def read_stored(name: str) -> Stored:
     folder = STORED / name
     path = folder / "results.json"
     with _whole(path):
-        results = json.loads(path.read_text(encoding="utf8"))
+        results = read_json(path)
         rows = pd.DataFrame(results["rows"])[COLUMNS]
         weights = {loss: float(weight) for loss, weight in results["pictures_at_weight"].items()}
         names = {loss: LAYERS[loss].label for loss in weights}
@@ -106,5 +93,5 @@ def _whole(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise UserError(f"{path} is missing.", AGAIN) from None
-    except DAMAGE:
-        raise UserError(f"{path} is damaged.", AGAIN) from None
+    except Exception as error:  # whatever a damaged file makes of what reads it
+        raise UserError(f"{path} is damaged.", AGAIN) from error

@@ -22,10 +22,9 @@ from rich.console import Console
 from rich.progress import track
 
 from geosoftmax import LineCost, geometric_logistic_loss, geometric_softmax, hausdorff_divergence
-from geosoftmax_experiments import files
 from geosoftmax_experiments.data.ordinal import Fold
 from geosoftmax_experiments.ordinal.selection import standardise
-from geosoftmax_experiments.pages import save
+from geosoftmax_experiments.pages import save, write_csv
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 
@@ -41,7 +40,7 @@ def run(fold: Fold, steps: int, seed: int, output: Path, console: Console) -> pd
         [train(fold, scores, steps, seed, console) for scores in SCORES], ignore_index=True
     )
     save(draw(curves, fold.name), output)
-    files.write(output.with_suffix(".csv"), lambda path: curves.to_csv(path, index=False))
+    write_csv(output.with_suffix(".csv"), curves)
     for scores in SCORES:
         last: Any = curves[curves["scores"] == scores].iloc[-1]
         gap = last["train loss"] - last["train divergence"]

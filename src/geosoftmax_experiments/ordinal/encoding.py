@@ -15,6 +15,7 @@ import pandas as pd
 from pandas.api import types
 
 from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.tables import read_csv
 
 __all__ = ["Column", "complete_rows", "encode", "learn_columns", "read_classes", "read_table"]
 
@@ -22,6 +23,8 @@ __all__ = ["Column", "complete_rows", "encode", "learn_columns", "read_classes",
 MOST_CATEGORIES = 100
 #: A target with more values than this is not a set of classes.
 MOST_CLASSES = 50
+#: A table of Parquet with more values than this is refused before it is unpacked.
+MOST_VALUES = 50_000_000
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Column:
 
 def read_table(path: Path) -> pd.DataFrame:
     """Read a CSV or Parquet file."""
-    readers = {".csv": pd.read_csv, ".parquet": pd.read_parquet, ".pq": pd.read_parquet}
+    readers = {".csv": read_csv, ".parquet": _read_parquet, ".pq": _read_parquet}
     reader: Any = readers.get(path.suffix.lower())
     if reader is None:
         raise UserError(
@@ -45,11 +48,9 @@ def read_table(path: Path) -> pd.DataFrame:
         table = reader(path)
     except FileNotFoundError:
         raise UserError(f"There is no file {path}.", "Check the path.") from None
-    except (
-        OSError,
-        ValueError,
-        UnicodeDecodeError,
-    ) as error:  # pandas' and pyarrow's own are these
+    except UserError:
+        raise
+    except Exception as error:  # whatever a damaged file makes of pandas and pyarrow
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(f"Could not read {path}: {reason}", "Is the file complete?") from None
     if table.empty:
@@ -59,6 +60,21 @@ def read_table(path: Path) -> pd.DataFrame:
         raise UserError(f"{path} has columns of the same name: {', '.join(twice)}.", "Rename them.")
     table.columns = [str(name) for name in table.columns]
     return table
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    """Read a Parquet file, unless it is a small one that unpacks to a table of enormous size."""
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as file:
+        rows, columns = file.metadata.num_rows, file.metadata.num_columns
+    if rows * columns > MOST_VALUES:
+        raise UserError(
+            f"{path} holds {rows:,} rows of {columns:,} columns; at most {MOST_VALUES:,} values "
+            "are read.",
+            "Take fewer rows.",
+        )
+    return pd.read_parquet(path)
 
 
 def complete_rows(table: pd.DataFrame, path: Path, skip_missing: bool) -> np.ndarray:

@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter
 
 from geosoftmax_experiments.ordinal.measures import MEASURES
 from geosoftmax_experiments.ordinal.summary import Method, Ranks
-from geosoftmax_experiments.pages import save
+from geosoftmax_experiments.pages import plain_label, save
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 
@@ -68,7 +68,7 @@ def draw_dots(tables: dict[str, pd.DataFrame]) -> Figure:
         axis.tick_params(labelsize=9)
         axis.spines[["top", "right"]].set_visible(False)
     first = np.atleast_1d(axes)[0]
-    first.set_yticks(range(len(names)), names)
+    first.set_yticks(range(len(names)), [plain_label(name) for name in names])
     first.set_ylim(len(names) - 0.5, -0.5)
     entries = [axis.get_legend_handles_labels() for axis in np.atleast_1d(axes)]
     handles, labels = max(entries, key=lambda entry: len(entry[1]))

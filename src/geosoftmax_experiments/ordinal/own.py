@@ -33,7 +33,14 @@ from geosoftmax_experiments.ordinal.selection import (
     one_thread,
     standardise,
 )
-from geosoftmax_experiments.pages import as_markdown, html_page, save
+from geosoftmax_experiments.pages import (
+    as_markdown,
+    escape,
+    html_page,
+    plain_label,
+    save,
+    write_csv,
+)
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 
@@ -154,18 +161,23 @@ def _write_report(
     skipped: int,
 ) -> None:
     prediction, labels = validated
-    names = [str(label) for label in model.classes]
-    counts = confusion_matrix(y, labels, labels=np.arange(len(names)))
-    save(_draw_confusion(counts, names, model.target), folder / "confusion.png")
-    save(_draw_probabilities(prediction, y, names), folder / "probabilities.png")
+    shown = [plain_label(label) for label in model.classes]
+    counts = confusion_matrix(y, labels, labels=np.arange(len(shown)))
+    figures = {
+        "confusion.png": _draw_confusion(counts, shown, plain_label(model.target)),
+        "probabilities.png": _draw_probabilities(prediction, y, shown),
+    }
+    for name, figure in figures.items():
+        save(figure, folder / name)
+    names = [escape(label) for label in model.classes]
     scores = scores.rename(columns={name: measure.label for name, measure in MEASURES.items()})
     confusion = pd.DataFrame(counts, columns=names)
     confusion.insert(0, "true \\ predicted", names)
     words = [column.name for column in model.columns if column.categories is not None]
     text = "\n\n".join(
         [
-            f"# Ordinal regression of {model.target}",
-            f"{len(y)} samples of `{path.name}` ({skipped} left out for missing values), "
+            f"# Ordinal regression of {escape(model.target)}",
+            f"{len(y)} samples of {escape(path.name)} ({skipped} left out for missing values), "
             f"{len(model.columns)} columns ({len(words)} of them categories), classes in order: "
             f"{', '.join(names)}.",
             f"Penalty {model.alpha:g}, scale {model.scale:g}, decision: {model.decision}; chosen "
@@ -182,7 +194,7 @@ def _write_report(
         ]
     )
     files.write_text(folder / "report.md", text + "\n")
-    page = html_page(f"Ordinal regression of {model.target}", text, folder)
+    page = html_page(f"Ordinal regression of {model.target}", text, folder, figures)
     files.write_text(folder / "report.html", page)
 
 
@@ -248,13 +260,10 @@ def predict_table(
         result[f"p({label})"] = prediction.probabilities[:, k]
     result = result.reindex(range(len(table)))
 
-    def fill(partial: Path) -> None:
-        if output.suffix.lower() == ".csv":
-            result.to_csv(partial, index=False)
-        else:
-            result.to_parquet(partial, index=False)
-
-    files.write(output, fill)
+    if output.suffix.lower() == ".csv":
+        write_csv(output, result)
+    else:
+        files.write(output, lambda partial: result.to_parquet(partial, index=False))
     skipped = int((~complete).sum())
     left = f" ({skipped} left empty for missing values)" if skipped else ""
     console.print(f"{len(table)} rows{left} predicted to {output.resolve()}", soft_wrap=True)

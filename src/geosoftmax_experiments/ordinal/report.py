@@ -30,7 +30,7 @@ from geosoftmax_experiments.ordinal.summary import (
     signed_ranks,
     summary,
 )
-from geosoftmax_experiments.pages import as_markdown, html_page
+from geosoftmax_experiments.pages import as_markdown, escape, html_page, write_csv
 
 __all__ = ["console_table", "write_report"]
 
@@ -45,23 +45,25 @@ _CHOSEN = (
 
 def write_report(folder: Path, rows: pd.DataFrame, settings: Settings) -> Path:
     """Write everything into a folder; return the path of the HTML page."""
-    files.write(folder / "rows.csv", lambda path: rows.to_csv(path, index=False))
+    write_csv(folder / "rows.csv", rows)
     files.write(folder / "rows.parquet", lambda path: rows.to_parquet(path, index=False))
     shown = [method for method in methods_in(rows) if method in HEADLINE]
     every = methods_in(rows)
     for measure in MEASURES:
         table = by_set(rows, measure, every)
         table.columns = [method.label for method in every]
-        files.write(folder / "sets" / f"{measure}.csv", table.to_csv)
+        write_csv(folder / "sets" / f"{measure}.csv", table, index=True)
     tables = {measure: by_set(rows, measure, _distinct(shown, measure)) for measure in TABLE_1}
     figures.save(figures.draw_dots(tables), folder / "dots.png")
+    pictures = {"dots.png"}
     if len(shown) > 1 and len(settings.sets) > 1:
         found = {name: ranks(tables[name], MEASURES[name].lower_is_better) for name in TABLE_1}
         figures.save(figures.draw_critical_differences(found), folder / "ranks.png")
+        pictures.add("ranks.png")
     text = markdown(rows, settings, tables)
     files.write_text(folder / "report.md", text)
     page = folder / "report.html"
-    files.write_text(page, html_page("Ordinal regression: the comparison", text, folder))
+    files.write_text(page, html_page("Ordinal regression: the comparison", text, folder, pictures))
     return page
 
 
@@ -230,7 +232,7 @@ def _named(means: Any) -> pd.DataFrame:
 
 
 def _set_table(measure: str, table: Any) -> str:
-    shown = pd.DataFrame({"set": table.index})
+    shown = pd.DataFrame({"set": [escape(name) for name in table.index]})
     lower = MEASURES[measure].lower_is_better
     best = table.min(axis=1) if lower else table.max(axis=1)
     for method in table.columns:

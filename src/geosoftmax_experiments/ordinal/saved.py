@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,13 @@ from geosoftmax import LineCost, geometric_softmax
 from geosoftmax_experiments import files
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.ordinal.decisions import Prediction
-from geosoftmax_experiments.ordinal.encoding import Column
+from geosoftmax_experiments.ordinal.encoding import MOST_CLASSES, Column
 
 __all__ = ["OrdinalModel", "load_model", "save_model"]
 
 #: Raised when the files change their meaning.
 VERSION = 1
+DECISIONS = ("mode", "median", "mean", "scores")
 ARRAYS = ("coef", "intercept", "mean", "spread")
 
 
@@ -68,7 +70,7 @@ def load_model(folder: Path) -> OrdinalModel:
     again = "Fit it again with `geosoftmax ordinal fit`."
     path = folder / "model.json"
     try:
-        words = json.loads(path.read_text(encoding="utf8"))
+        words = files.read_json(path)
         numbers = (folder / "model.safetensors").read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UserError(
@@ -88,21 +90,50 @@ def load_model(folder: Path) -> OrdinalModel:
         )
     if words.pop("sha256", None) != _checksum(words):
         raise UserError(f"{path} is damaged: its checksum is wrong.", again)
-    if hashlib.sha256(numbers).hexdigest() != words["tensors_sha256"]:
+    if hashlib.sha256(numbers).hexdigest() != words.get("tensors_sha256"):
         raise UserError(f"{folder / 'model.safetensors'} is damaged: its checksum is wrong.", again)
     try:
         arrays = load(numbers)
     except SafetensorError as error:
         raise UserError(f"{folder / 'model.safetensors'} is damaged: {error}.", again) from None
-    columns = [
-        Column(c["name"], None if c["categories"] is None else tuple(c["categories"]))
-        for c in words["columns"]
-    ]
-    kept: dict[str, Any] = {
-        key: words[key] for key in ("target", "classes", "scale", "alpha", "decision")
-    }
-    kept |= {name: arrays[name] for name in ARRAYS}
-    return OrdinalModel(columns=columns, **kept)
+    try:
+        columns = [
+            Column(c["name"], None if c["categories"] is None else tuple(c["categories"]))
+            for c in words["columns"]
+        ]
+        kept: dict[str, Any] = {
+            key: words[key] for key in ("target", "classes", "scale", "alpha", "decision")
+        }
+        kept |= {name: arrays[name] for name in ARRAYS}
+        model = OrdinalModel(columns=columns, **kept)
+        whole = _is_whole(model)
+    except (KeyError, TypeError, AttributeError):
+        whole = False
+    if not whole:
+        raise UserError(f"{folder} holds parts that do not make up a model.", again)
+    return model
+
+
+def _is_whole(model: OrdinalModel) -> bool:
+    """Whether the parts of a model fit each other: checksums do not tell who wrote them."""
+    classes = len(model.classes)
+    features = sum(1 if c.categories is None else len(c.categories) for c in model.columns)
+    shapes = {"coef": (classes, features), "intercept": (classes,), "mean": (features,)}
+    shapes["spread"] = shapes["mean"]
+    arrays = {name: getattr(model, name) for name in ARRAYS}
+    words = [model.target, *(c.name for c in model.columns)]
+    words += [word for c in model.columns for word in c.categories or ()]
+    return (
+        2 <= classes <= MOST_CLASSES
+        and all(isinstance(label, (bool, int, float, str)) for label in model.classes)
+        and all(isinstance(word, str) for word in words)
+        and model.decision in DECISIONS
+        and all(0 < float(number) < math.inf for number in (model.scale, model.alpha))
+        and all(array.shape == shapes[name] for name, array in arrays.items())
+        and all(array.dtype == np.float64 for array in arrays.values())
+        and all(np.isfinite(array).all() for array in arrays.values())
+        and bool((model.spread > 0).all())
+    )
 
 
 def _checksum(words: dict[str, Any]) -> str:

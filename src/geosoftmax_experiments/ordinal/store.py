@@ -18,12 +18,17 @@ import pandas as pd
 from geosoftmax_experiments import files
 from geosoftmax_experiments.claims import claim
 from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.ordinal.measures import MEASURES
 
 __all__ = ["Settings", "Store", "Unit", "package_versions"]
 
 #: Raised when rows change their meaning: older folders are then refused.
 FORMAT = 1
 PACKAGES = ("geosoftmax", "numpy", "scipy", "scikit-learn", "mord", "skordinal", "entmax")
+
+#: What every row has besides the names of its unit.
+WORDS = ("decision", "selected_by", "folds_by")
+NUMBERS = ("seconds", "unconverged", *MEASURES)
 
 
 class Unit(NamedTuple):
@@ -98,8 +103,8 @@ class Store:
             if not path.exists():
                 continue
             try:
-                found += json.loads(path.read_text(encoding="utf8"))
-            except ValueError:
+                found += _read(path, unit)
+            except (ValueError, OSError):
                 raise UserError(
                     f"{path} is damaged.", "Remove it and run again: it alone is done anew."
                 ) from None
@@ -107,6 +112,23 @@ class Store:
 
     def _path(self, unit: Unit) -> Path:
         return self._units / f"{unit.name}.{unit.fold}.{unit.model}.json"
+
+
+def _read(path: Path, unit: Unit) -> list[dict[str, Any]]:
+    """Read the rows of a unit; others than it has are a ValueError."""
+    rows = files.read_json(path)
+    try:
+        whole = isinstance(rows, list) and all(
+            (row["set"], row["fold"], row["model"]) == unit
+            and all(isinstance(row[name], str) for name in WORDS)
+            and all(isinstance(row[name], (int, float)) for name in NUMBERS)
+            for row in rows
+        )
+    except (TypeError, KeyError):
+        whole = False
+    if not whole:
+        raise ValueError(f"these are not the rows of {unit}")
+    return rows
 
 
 def package_versions() -> dict[str, str]:

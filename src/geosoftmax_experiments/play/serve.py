@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import socket
+import tempfile
 from typing import Any
 
 from rich.console import Console
 
 from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.play.gate import Gate
 
 __all__ = ["HOST", "open_page", "run"]
 
@@ -16,13 +20,22 @@ HOST = "127.0.0.1"
 
 
 def open_page(port: int) -> tuple[Any, str]:
-    """Serve the page in threads of this process; return it and its address. ``close()`` ends it."""
+    """Serve the page in threads of this process; return it and its address. ``close()`` ends it.
+
+    The server answers what `Gate` lets through. gradio's temporary files, should there be any, lie
+    in a folder that is removed when the process ends.
+    """
     _check_port(port)
+    folder = tempfile.mkdtemp(prefix="geosoftmax-play-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ["GRADIO_TEMP_DIR"] = folder
     # Read by gradio and huggingface_hub when they are imported: nothing is reported or looked up.
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     os.environ["HF_HUB_OFFLINE"] = "1"
     try:
+        from starlette.middleware import Middleware  # pyright: ignore[reportMissingImports]
+
         from geosoftmax_experiments.play import page
     except ModuleNotFoundError as error:
         raise UserError(
@@ -44,6 +57,8 @@ def open_page(port: int) -> tuple[Any, str]:
         footer_links=[],
         enable_monitoring=False,
         mcp_server=False,
+        run_history=False,
+        app_kwargs={"middleware": [Middleware(Gate)]},
     )
     return blocks, address
 

@@ -59,6 +59,9 @@ def localize(
         str, typer.Option(help="sliding; to compare: plain (Frank–Wolfe), maxima (Gaussian fits).")
     ] = "sliding",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    memory: Annotated[
+        str, typer.Option(help="Refuse a stack whose frames need more memory, as in 4GB.")
+    ] = "1GB",
 ) -> None:
     """Localise point emitters in the frames of a stack, off the grid.
 
@@ -79,6 +82,7 @@ def localize(
     from geosoftmax_experiments.superres.rivals import METHODS
     from geosoftmax_experiments.superres.stacks import (
         read_length,
+        read_memory,
         read_stack,
         write_positions,
     )
@@ -88,6 +92,7 @@ def localize(
         picture.check_name(image)
     side = read_length("--pixel", pixel)
     spread = Psf(read_length("--psf", psf) / side, sampled)
+    most = read_memory("--memory", memory)
     level = _number("--background", background)
     least = _number("--threshold", threshold, positive=True)
     if not (gain > 0 and math.isfinite(gain) and math.isfinite(base)):
@@ -102,7 +107,7 @@ def localize(
     for name, written in (("--output", output), ("--image", image)):
         if written is not None and written.resolve() == stack.resolve():
             raise UserError(f"{name} {written} would replace the stack.", "Write to another file.")
-    frames, saturated = read_stack(stack)
+    frames, saturated = read_stack(stack, most)
     if base >= float(frames.max()):
         raise UserError(
             f"--base is {base:g}, but no pixel is above it: the brightest has "

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from geosoftmax_experiments.files import remove_partial, write, write_text
+from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.files import map_array, remove_partial, write, write_text
+from geosoftmax_experiments.superres.stacks import COLUMNS
 
 __all__ = ["Parts"]
 
@@ -26,7 +28,7 @@ class Parts:
         text = json.dumps({**settings, "stack": digest}, indent=1, sort_keys=True)
         note = self.folder / "settings.json"
         self.forgot = False
-        if not note.exists() or note.read_text(encoding="utf8") != text:
+        if not note.exists() or note.read_bytes() != text.encode():
             self.forgot = any(self.folder.glob("batch-*.npy"))
             self.remove()
             write_text(note, text)
@@ -38,7 +40,19 @@ class Parts:
 
     def get(self, start: int) -> np.ndarray | None:
         """Return the rows of the batch that starts with a frame, if it was finished."""
-        return np.load(self._path(start)) if start in self else None
+        if start not in self:
+            return None
+        path = self._path(start)
+        try:
+            rows = np.array(map_array(path))
+            whole = rows.dtype == np.float64 and rows.shape == (len(rows), len(COLUMNS))
+        except (ValueError, OSError, TypeError):
+            rows, whole = None, False
+        if not whole:
+            raise UserError(
+                f"{path} is damaged.", "Remove it: the same command does its frames again."
+            )
+        return rows
 
     def put(self, start: int, rows: np.ndarray) -> None:
         """Keep the rows of a batch."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ __all__ = ["FolderIO", "forget_state", "latest", "load_weights"]
 
 WEIGHTS = "weights.safetensors"
 STATE = "state.pt"
+#: What Lightning goes on from.
+STATE_KEYS = {"epoch", "global_step", "loops", "callbacks", "optimizer_states"}
 _AGAIN = "Remove {}, then train again: from the start, with the same command."
 #: What Lightning calls the network inside its module.
 PREFIX = "net."
@@ -71,12 +75,15 @@ class FolderIO(CheckpointIO):
         """Read a checkpoint: nothing in it can run code."""
         folder = Path(path)
         try:
+            _check_archive(folder / STATE)
             state = torch.load(folder / STATE, map_location="cpu", weights_only=True)
         except Exception as error:  # whatever a damaged file makes of the reader
             raise UserError(
                 f"{folder / STATE} is damaged: {_first_line(error)}", _AGAIN.format(folder)
             ) from None
         weights = _read_weights(folder / WEIGHTS)
+        if not isinstance(state, dict) or STATE_KEYS - state.keys():
+            raise UserError(f"{folder / STATE} is not Lightning's.", _AGAIN.format(folder))
         return {**state, "state_dict": {PREFIX + name: value for name, value in weights.items()}}
 
     def remove_checkpoint(self, path: str | os.PathLike) -> None:
@@ -90,21 +97,30 @@ def latest(run: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def load_weights(net: VAE, run: Path) -> None:
-    """Put the weights of the last checkpoint of a run into a network, on the CPU."""
+def load_weights(build: Callable[[], VAE], run: Path) -> VAE:
+    """Return a network with the weights of the last checkpoint of a run, on the CPU.
+
+    It takes no memory before its sizes, which ``run.json`` says, agree with those of the weights.
+    """
     folder = latest(run)
     if folder is None:
         raise UserError(
             f"{run} has no checkpoint.", "Train it first: `geosoftmax vae train -o FOLDER`."
         )
     path = folder / WEIGHTS
-    try:
-        net.load_state_dict(_read_weights(path))
-    except RuntimeError as error:
-        raise UserError(
-            f"{path} is of another architecture: {_first_line(error, 1)}",
-            "Give the checkpoint of the run, or train again.",
-        ) from None
+    weights = _read_weights(path)
+    with torch.device("meta"):
+        planned = build().state_dict()
+    for name in sorted(planned.keys() | weights.keys()):
+        wanted, found = (_describe(tensors.get(name)) for tensors in (planned, weights))
+        if wanted != found:
+            raise UserError(
+                f"{path} is of another architecture: {name} is {found}, expected {wanted}.",
+                "Give the checkpoint of the run, or train again.",
+            )
+    net = build()
+    net.load_state_dict(weights)
+    return net
 
 
 def forget_state(run: Path) -> None:
@@ -126,6 +142,21 @@ def _read_weights(path: Path) -> dict[str, torch.Tensor]:
         raise UserError(f"{path} is damaged: {error}", _AGAIN.format(path.parent)) from None
 
 
+def _check_archive(path: Path) -> None:
+    """Refuse what torch.save does not write: formats of old, and archives that unpack to more."""
+    with zipfile.ZipFile(path) as file:
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in file.infolist()):
+            raise ValueError("its entries are compressed")
+
+
+def _describe(tensor: torch.Tensor | None) -> str:
+    """Say what a tensor is, its precision aside."""
+    if tensor is None:
+        return "missing"
+    kind = "floats" if tensor.is_floating_point() else str(tensor.dtype).removeprefix("torch.")
+    return f"{kind} of shape {tuple(tensor.shape)}"
+
+
 def _sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -134,6 +165,6 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _first_line(error: Exception, line: int = 0) -> str:
+def _first_line(error: Exception) -> str:
     lines = [text.strip() for text in str(error).splitlines() if text.strip()] or [repr(error)]
-    return lines[min(line, len(lines) - 1)]
+    return lines[0]

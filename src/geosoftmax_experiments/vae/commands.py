@@ -25,10 +25,11 @@ app = typer.Typer(
 Data = Annotated[
     str,
     typer.Option(
-        help="digits, cats, mnist, drawings, cat-strokes; or a folder of PNGs, a .npy, an .ndjson."
+        help="digits, cats, mnist, drawings, cat-strokes; or a folder of pictures (PNG, JPEG, "
+        "TIFF, WebP), a .npy, an .ndjson."
     ),
 ]
-Size = Annotated[int | None, typer.Option(help="Side of the drawings, for strokes and PNGs.")]
+Size = Annotated[int | None, typer.Option(help="Side of the drawings, for strokes and pictures.")]
 Limit = Annotated[int | None, typer.Option(min=10, help="Only so many drawings, the first.")]
 Invert = Annotated[bool, typer.Option("--invert", help="Dark is ink, as on paper.")]
 Epochs = Annotated[int | None, typer.Option(help="Epochs [100; each named set has its own].")]

@@ -36,11 +36,14 @@ from geosoftmax_experiments.progress import progress_bar
 from geosoftmax_experiments.vae.checkpoints import forget_state
 from geosoftmax_experiments.vae.frontier import Rows
 from geosoftmax_experiments.vae.layers import LAYERS
+from geosoftmax_experiments.vae.measures import MEASURES
 from geosoftmax_experiments.vae.settings import RunSettings
 from geosoftmax_experiments.vae.training import Machine, read_metrics, time_steps, train
 
 __all__ = ["Comparison", "Unit", "default_jobs", "provenance", "run", "timed_steps"]
 
+#: What every row of a run has.
+MEASURED = ("epoch", "step", "seconds", *MEASURES)
 PACKAGES = ("torch", "pytorch-lightning", "numpy")
 #: Runs that share a GPU: one alone leaves it idle between its small kernels.
 GPU_JOBS = 4
@@ -172,8 +175,7 @@ class Comparison:
 
     def timing(self) -> dict[str, float]:
         """Return the seconds of a step with each loss."""
-        path = self.folder / "timing.json"
-        return {loss: float(s) for loss, s in _read(path)["seconds_per_step"].items()}
+        return self._timed()["seconds_per_step"]
 
     def is_timed(self) -> bool:
         """Whether the steps of all losses were timed."""
@@ -182,12 +184,11 @@ class Comparison:
 
     def rounds(self) -> dict[str, list[float]]:
         """Return the seconds of a step in each round of timing, of which `timing` is the median."""
-        found = _read(self.folder / "timing.json")
-        return found.get("rounds", {})  # comparisons that were begun before rounds were kept
+        return self._timed().get("rounds", {})  # older comparisons have none
 
     def measured_on(self) -> dict[str, Any]:
         """Return where the steps were timed."""
-        return _read(self.folder / "timing.json")["on"]
+        return self._timed()["on"]
 
     def commits(self) -> dict[str, int]:
         """Return how many runs each commit has made: a comparison may be continued by another."""
@@ -214,6 +215,22 @@ class Comparison:
     def rows(self) -> Rows:
         """Return all measurements as a table."""
         return pd.DataFrame(self.records())
+
+    def _timed(self) -> dict[str, Any]:
+        path = self.folder / "timing.json"
+        found = _read(path)
+        try:
+            seconds = found["seconds_per_step"].values()
+            every = [
+                *seconds,
+                *(s for several in found.get("rounds", {}).values() for s in several),
+            ]
+            whole = all(s > 0 for s in every) and "torch" in found["on"]["versions"]
+        except (AttributeError, KeyError, TypeError):
+            whole = False
+        if not whole:
+            raise _damaged(path)
+        return found
 
     def _done(self) -> list[tuple[Unit, dict[str, Any]]]:
         units = (unit for unit in self.all_units() if self._path(unit).exists())
@@ -316,8 +333,8 @@ def _work(
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf8"))
-    except ValueError:
+        return files.read_json(path)
+    except (ValueError, OSError):
         raise _damaged(path) from None
 
 
@@ -327,6 +344,7 @@ def _read_run(path: Path, epochs: int) -> dict[str, Any]:
     try:
         run = {"commit": None, "rows": found} if isinstance(found, list) else dict(found)
         complete = run["rows"][-1]["epoch"] == epochs and "commit" in run
+        complete &= all(name in row for row in run["rows"] for name in MEASURED)
     except (KeyError, IndexError, TypeError, ValueError):
         complete = False
     if not complete:

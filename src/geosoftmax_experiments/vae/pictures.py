@@ -13,7 +13,7 @@ from torch import Tensor
 
 from geosoftmax_experiments.data.drawings import Drawings, as_distributions
 from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.pages import save
+from geosoftmax_experiments.pages import plain_label, save
 from geosoftmax_experiments.vae.checkpoints import load_weights
 from geosoftmax_experiments.vae.layers import LAYERS
 from geosoftmax_experiments.vae.models import VAE
@@ -43,8 +43,7 @@ class Run:
 def open_run(folder: Path, drawings: Drawings | None = None) -> Run:
     """Read a run, on the CPU; `drawings` are its data, where they have been read already."""
     settings = read_settings(folder / "run.json")
-    net = build_net(settings)
-    load_weights(net, folder)
+    net = load_weights(lambda: build_net(settings), folder)
     return Run(settings, net.eval(), drawings)
 
 
@@ -81,9 +80,10 @@ def draw_rows(rows: dict[str, Tensor], title: str = "") -> Figure:
             axis.set_xticks([])
             axis.set_yticks([])
         for axis, picture in zip(line, pictures, strict=False):
-            dark = float(torch.quantile(picture[picture > 0].float(), 0.99))
+            ink = picture[picture > 0].float()
+            dark = float(torch.quantile(ink, 0.99)) if len(ink) else 1.0
             axis.imshow(picture.numpy(), cmap="gray_r", vmin=0.0, vmax=dark)
-        line[0].set_ylabel(label, rotation=0, ha="right", va="center", fontsize=9)
+        line[0].set_ylabel(plain_label(label), rotation=0, ha="right", va="center", fontsize=9)
     if title:
         figure.suptitle(title, fontsize=10)
     return figure

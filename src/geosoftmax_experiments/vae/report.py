@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from rich.table import Column, Table
 from geosoftmax_experiments import files
 from geosoftmax_experiments.data.drawings import Drawings
 from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.pages import as_markdown, html_page
+from geosoftmax_experiments.pages import as_markdown, escape, escape_all, html_page
 from geosoftmax_experiments.vae import figures, pictures
 from geosoftmax_experiments.vae.comparing import Comparison, Unit, provenance
 from geosoftmax_experiments.vae.frontier import (
@@ -38,6 +37,7 @@ from geosoftmax_experiments.vae.frontier import (
 from geosoftmax_experiments.vae.kept import keep, read_kept
 from geosoftmax_experiments.vae.layers import LAYERS
 from geosoftmax_experiments.vae.measures import MEASURES
+from geosoftmax_experiments.vae.settings import PARTS
 
 __all__ = ["console_table", "console_verdicts", "rewrite_report", "sentence", "write_report"]
 
@@ -76,7 +76,7 @@ def rewrite_report(folder: Path, output: Path) -> Path:
     """Write figures, pictures and pages again from the results that a folder holds."""
     path = folder / "results.json"
     try:
-        results = json.loads(path.read_text(encoding="utf8"))
+        results = files.read_json(path)
         shown = read_kept(folder / "pictures.npz")
         return _write_pages(output, results, shown)
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -84,21 +84,27 @@ def rewrite_report(folder: Path, output: Path) -> Path:
             f"{folder} holds no results of a comparison: {Path(error.filename).name} is missing.",
             "Give the folder that `geosoftmax vae compare` wrote, once it is done.",
         ) from None
-    except (ValueError, KeyError, TypeError, IndexError, zipfile.BadZipFile):
+    except UserError:
+        raise
+    except Exception as error:  # whatever a damaged file makes of what reads and draws it
         raise UserError(
             f"{path}, or pictures.npz beside it, is damaged.", "Compare again: runs are kept."
-        ) from None
+        ) from error
 
 
 def _write_pages(folder: Path, results: dict[str, Any], shown: dict[str, dict[str, Any]]) -> Path:
     """Write all but the numbers."""
     rows, common = pd.DataFrame(results["rows"]), results["settings"]["common"]
+    if common["on"] not in PARTS or not set(rows["loss"]) <= LAYERS.keys():
+        raise ValueError("these are not the results of a comparison")
+    written = {"curves.png", "frontier.png", *(f"{name}.png" for name in shown)}
     weight = min(results["settings"]["weights"], key=lambda weight: abs(weight - PAPER_WEIGHT))
     found = verdicts(rows)
     figures.save(figures.draw_curves(rows, weight, common["on"]), folder / "curves.png")
     figures.save(figures.draw_frontier(rows, common["on"]), folder / "frontier.png")
     if _comparable(found):
         figures.save(figures.draw_ratio(rows, common["on"]), folder / "ratio.png")
+        written.add("ratio.png")
     else:
         (folder / "ratio.png").unlink(missing_ok=True)
     for name, lines in shown.items():
@@ -106,7 +112,7 @@ def _write_pages(folder: Path, results: dict[str, Any], shown: dict[str, dict[st
     text = _markdown(results, rows, found)
     files.write_text(folder / "report.md", text)
     page = folder / "report.html"
-    files.write_text(page, html_page(f"Drawings: {common['data']}", text, folder))
+    files.write_text(page, html_page(f"Drawings: {common['data']}", text, folder, written))
     return page
 
 
@@ -159,7 +165,7 @@ def _markdown(results: dict[str, Any], rows: Rows, found: list[Verdict]) -> str:
     common = results["settings"]["common"]
     last = rows[rows["epoch"] == rows["epoch"].max()]
     parts = [
-        f"# Drawings: {common['data']}",
+        f"# Drawings: {escape(common['data'])}",
         _what(results),
         "## Who wins at equal rate",
         "Divergence of each loss over the lowest of softmax at the same latent KL or less (a "
@@ -245,7 +251,7 @@ def _comparable(found: list[Verdict]) -> bool:
 
 
 def _what(results: dict[str, Any]) -> str:
-    settings, counts, where = results["settings"], results["drawings"], results["on"]
+    settings, counts, where = (escape_all(results[key]) for key in ("settings", "drawings", "on"))
     common = settings["common"]
     height, width = common["shape"]
     decayed = ", falling to zero" if common["decay"] else ""
@@ -260,19 +266,19 @@ def _what(results: dict[str, Any]) -> str:
         f"{common['scale']:g} times the squared distance{annealed}; weights "
         f"{', '.join(f'{w:g}' for w in settings['weights'])}; {settings['seeds']} "
         f"{'seed' if settings['seeds'] == 1 else 'seeds'}. On {where['device']}, torch "
-        f"{where['versions']['torch']}, {_made_by(results['commits'], where['commit'])}."
+        f"{where['versions']['torch']}, {_made_by(results['commits'], results['on']['commit'])}."
     )
 
 
 def _made_by(commits: dict[str, int], timed: str | None) -> str:
     """Say which commits have made the runs, and which has timed the steps."""
     if list(commits) == [timed or "unknown"]:
-        return f"commit {timed}"
+        return f"commit {escape(timed)}"
     runs = ", ".join(
-        f"{count} {'run' if count == 1 else 'runs'} by commit {commit}"
+        f"{count} {'run' if count == 1 else 'runs'} by commit {escape(commit)}"
         for commit, count in commits.items()
     )
-    return f"{runs}; steps timed by {timed}"
+    return f"{runs}; steps timed by {escape(timed)}"
 
 
 def sentence(verdict: Verdict) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from geosoftmax_experiments import files
 from geosoftmax_experiments.data.drawings import NAMES, Drawings, load_drawings
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.vae.layers import LAYERS
@@ -213,22 +213,34 @@ def _first(*values: float | None) -> float:
 def read_settings(path: Path) -> RunSettings:
     """Read the settings of a run that `geosoftmax vae train` wrote."""
     try:
-        words = json.loads(path.read_text(encoding="utf8"))
+        words = files.read_json(path)
         if words["format"] != FORMAT:
             raise UserError(
                 f"{path} has format {words['format']}; this geosoftmax reads format {FORMAT}.",
                 "Use the geosoftmax that wrote it, or train again.",
             )
-        known = {field.name for field in fields(RunSettings)}
+        known = {field.name: field.type for field in fields(RunSettings)}
         words = {key: value for key, value in words.items() if key in known}
-        return RunSettings(**{**words, "shape": tuple(words["shape"])})
+        words["shape"] = tuple(words["shape"])
+        if not all(_fits(value, str(known[key])) for key, value in words.items()):
+            raise ValueError("a value is of another type")
+        return RunSettings(**words)
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(
             f"{path.parent} is not a run: {path.name} is missing.",
             "Give the folder that `geosoftmax vae train -o FOLDER` wrote.",
         ) from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OSError):
         raise UserError(f"{path} is damaged.", "Train again, into another folder.") from None
+
+
+def _fits(value: Any, annotation: str) -> bool:
+    """Whether a value that was read has the type of its field."""
+    if annotation == "tuple[int, int]":
+        return len(value) == 2 and all(type(side) is int and side > 0 for side in value)
+    if annotation == "float":
+        return type(value) in (int, float)
+    return type(value).__name__ in annotation.replace("None", "NoneType").split(" | ")
 
 
 def derive_seed(*parts: object) -> int:

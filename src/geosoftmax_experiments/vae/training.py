@@ -29,6 +29,7 @@ from geosoftmax_experiments.claims import claim
 from geosoftmax_experiments.data.drawings import Drawings
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.vae.checkpoints import STATE, FolderIO, latest
+from geosoftmax_experiments.vae.measures import MEASURES
 from geosoftmax_experiments.vae.module import DrawingVAE
 from geosoftmax_experiments.vae.settings import RunSettings
 
@@ -36,6 +37,8 @@ __all__ = ["Machine", "read_metrics", "time_steps", "train"]
 
 #: Steps that do not count when steps are timed.
 WARM_UP = 5
+#: What every measurement holds.
+SHOWN = {"epoch", "step", "seconds", "seconds_per_step", *MEASURES}
 
 
 @dataclass(frozen=True)
@@ -142,9 +145,12 @@ def _trainer(
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Read the measurements of a run."""
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf8").splitlines()]
-    except ValueError:
-        raise UserError(f"{path} is damaged.", "Train again, into another folder.") from None
+        rows = [json.loads(line) for line in path.read_text(encoding="utf8").splitlines()]
+    except (ValueError, OSError, RecursionError):
+        rows = []
+    if not rows or not all(isinstance(row, dict) and not SHOWN - row.keys() for row in rows):
+        raise UserError(f"{path} is damaged.", "Train again, into another folder.")
+    return rows
 
 
 class Bar(RichProgressBar):

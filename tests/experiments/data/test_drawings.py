@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 from PIL import Image
 
 from geosoftmax_experiments.data.drawings import as_distributions, load_drawings
+from geosoftmax_experiments.data.images import read_picture
 from geosoftmax_experiments.data.strokes import render
 from geosoftmax_experiments.errors import UserError
 from tests.conftest import data_file
@@ -106,6 +108,43 @@ def test_pngs(tmp_path, pictures):
     assert (load_drawings(str(tmp_path)).images == pictures).all()
 
 
+@pytest.mark.parametrize(
+    ("form", "suffix"), [("JPEG", ".JPG"), ("JPEG", ".jpeg"), ("TIFF", ".tif"), ("WEBP", ".webp")]
+)
+def test_folders_of_other_formats(tmp_path, form, suffix):
+    """Whatever their names say: the content counts."""
+    ink = np.zeros((30, 16, 16), np.uint8)
+    ink[:, 4:9, 2:5] = 200
+    for k, picture in enumerate(ink):
+        Image.fromarray(picture).save(tmp_path / f"{k:02}{suffix}", form)
+    found = load_drawings(str(tmp_path)).images.astype(int)
+    assert np.abs(found - ink).max() <= (0 if form == "TIFF" else 40)  # what they compress away
+    assert np.abs(found - ink).mean() < 3
+
+
+def test_photographs_are_turned_as_the_camera_was_held(tmp_path):
+    picture = np.zeros((16, 32), np.uint8)
+    picture[:, :8] = 255
+    held = Image.Exif()
+    held[0x0112] = 6  # the camera was turned by a quarter
+    Image.fromarray(picture).save(tmp_path / "a.jpg", exif=held)
+    found = read_picture(tmp_path / "a.jpg")
+    assert found.shape == (32, 16)
+    assert found[:7].min() > 200
+    assert found[9:].max() < 50
+
+
+def test_pictures_are_opened_in_one_place_with_named_formats():
+    root = Path(__file__).parents[3] / "src"
+    opens = [
+        (path.name, line.strip())
+        for path in root.rglob("*.py")
+        for line in path.read_text(encoding="utf8").splitlines()
+        if "Image.open" in line or "imread" in line
+    ]
+    assert opens == [("images.py", "with Image.open(path, formats=FORMATS) as opened:")]
+
+
 def test_strokes_are_one_pixel_wide_and_joined():
     assert (render([[[7], [7]]], 64) > 0).sum() == 1
     picture = render([[[0, 255, 255], [0, 100, 255]]], 64) > 0
@@ -154,7 +193,7 @@ def test_damaged_files_are_named(tmp_path, monkeypatch, pictures):
         load_drawings("mnist")
     folder = tmp_path / "pngs"
     folder.mkdir()
-    with pytest.raises(UserError, match="holds no PNGs"):
+    with pytest.raises(UserError, match=r"holds no pictures.*JPEG"):
         load_drawings(str(folder))
     save_pngs(folder, pictures)
     Image.fromarray(pictures[0, :7]).save(folder / "05.png")

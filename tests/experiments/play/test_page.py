@@ -1,5 +1,7 @@
 """The page in a real browser: Chromium, driven by Playwright."""
 
+import http.client
+import os
 import signal
 import socket
 import subprocess
@@ -21,10 +23,10 @@ def free_port():
 
 
 @pytest.fixture(scope="module")
-def address():
-    """`geosoftmax play` as a user starts it, and ends it by Ctrl-C."""
+def address(tmp_path_factory):
+    """`geosoftmax play` as a user starts it, and ends it by Ctrl-C: it leaves no files behind."""
     pytest.importorskip("gradio", reason="gradio is not installed: pip install .[play]")
-    port = free_port()
+    port, temporary = free_port(), tmp_path_factory.mktemp("temporary")
     command = [sys.executable, "-m", "geosoftmax_experiments", "play", "--no-browser", "--port"]
     server = subprocess.Popen(
         [*command, str(port)],
@@ -32,6 +34,7 @@ def address():
         stderr=subprocess.STDOUT,
         text=True,
         preexec_fn=accept_interrupts,
+        env={**os.environ, "TMPDIR": str(temporary)},
     )
     try:
         wait_for(port, server)
@@ -41,6 +44,7 @@ def address():
         printed, _ = server.communicate(timeout=20)
     assert f"http://127.0.0.1:{port}" in printed
     assert "Traceback" not in printed
+    assert list(temporary.rglob("*")) == []
 
 
 def wait_for(port, server):
@@ -90,6 +94,39 @@ def test_it_is_served_to_this_machine_alone(address):
     with socket.socket() as other:  # another address of this machine
         other.settimeout(2)
         assert other.connect_ex(("127.0.0.2", port)) != 0
+
+
+def ask(address, method, path, body=None, **headers):
+    """Return the status of an answer, without a browser."""
+    host = address.removeprefix("http://").strip("/")
+    connection = http.client.HTTPConnection(host, timeout=20)
+    found = {"Host": host, **{key.title(): value for key, value in headers.items()}}
+    try:
+        connection.request(method, path, body, found)
+        return connection.getresponse().status
+    except (BrokenPipeError, ConnectionResetError):
+        return "closed"
+    finally:
+        connection.close()
+
+
+def test_other_sites_get_nothing(address):
+    """Neither an upload nor an answer: as a page elsewhere would ask, in a visitor's browser."""
+    run, upload = "/gradio_api/run/predict", "/gradio_api/upload"
+    assert ask(address, "GET", "/") == 200
+    assert ask(address, "GET", "/", host="there.example") == 421
+    form = (
+        b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\n'
+        + bytes(10_000)
+        + b"\r\n--x--\r\n"
+    )
+    kind = {"content-type": "multipart/form-data; boundary=x"}
+    assert ask(address, "POST", upload, form, **kind) == 404
+    assert ask(address, "POST", upload, form, **kind, origin="https://there.example") == 403
+    assert ask(address, "POST", run, b"{}", origin="https://there.example") == 403
+    assert ask(address, "POST", run, bytes(10_000_000)) in (413, "closed")
+    assert ask(address, "GET", "/gradio_api/file=/etc/hostname") == 404
+    assert ask(address, "GET", "/") == 200
 
 
 LISTENING = """

@@ -12,6 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from geosoftmax_experiments.cli import app
+from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.superres import picture
 from geosoftmax_experiments.superres.commands import _speed
 from geosoftmax_experiments.superres.emitters import Settings
@@ -19,7 +20,13 @@ from geosoftmax_experiments.superres.localisation import choose_settings, find_e
 from geosoftmax_experiments.superres.matching import compare, within
 from geosoftmax_experiments.superres.parts import Parts
 from geosoftmax_experiments.superres.psf import Psf
-from geosoftmax_experiments.superres.stacks import COLUMNS, read_length, read_positions, read_stack
+from geosoftmax_experiments.superres.stacks import (
+    COLUMNS,
+    read_length,
+    read_memory,
+    read_positions,
+    read_stack,
+)
 from tests.conftest import data_file
 from tests.experiments.superres.test_emitters import scene
 
@@ -269,6 +276,40 @@ def test_bad_stacks(tmp_path, caplog):
     refused((tmp_path / "small.tif").read_bytes(), "on frames of 3 x 3")
     refused(np.zeros((32, 32), np.complex64), "pixels of type")
     refused(np.full((2, 32, 32), np.nan, np.float32), "NaN or infinite")
+
+
+def test_a_small_file_that_is_a_large_stack(tmp_path):
+    """Deflated, 300 frames of nothing have some kilobytes."""
+    path = tmp_path / "stack.tif"
+    frames = np.zeros((300, 300, 300), np.uint8)
+    frames[:, 10, 10] = 200
+    tifffile.imwrite(path, frames, photometric="minisblack", compression="zlib")
+    assert path.stat().st_size < 400_000
+    with pytest.raises(UserError, match=r"need 0.2 GB, more than 0.1 GB") as refused:
+        read_stack(path, read_memory("--memory", "100MB"))
+    assert "--memory 1GB" in refused.value.hint
+    assert (read_stack(path, read_memory("--memory", "0.3 gb"))[0] == frames).all()
+    np.save(tmp_path / "stack.npy", frames)
+    with pytest.raises(UserError, match=r"more than 0.1 GB"):
+        read_stack(tmp_path / "stack.npy", 10**8)
+    result = call("localize", path, *UNITS, "--memory", "50 MB", "-o", tmp_path / "out.csv")
+    assert result.exit_code == 1
+    assert "allow them with --memory" in result.output
+    for text in ("much", "0GB", "-1GB", "12", ""):
+        with pytest.raises(UserError, match="--memory must be a size with its unit"):
+            read_memory("--memory", text)
+
+
+@pytest.mark.parametrize("value", [1e300, -1e300, 3.5e38, 1e20])
+def test_pixels_that_are_no_counts(tmp_path, value):
+    """Beyond float32, or so large that squares are: these gave no emitters, and no error."""
+    frames = np.full((2, 24, 24), 100.0)
+    frames[1, 12, 12] = value
+    save(tmp_path / "stack.tif", frames)
+    result = call("localize", tmp_path / "stack.tif", *UNITS, "-o", tmp_path / "out.csv")
+    assert result.exit_code == 1
+    assert "counts are at most 1e+15" in result.output
+    assert not (tmp_path / "out.csv").exists()
 
 
 def test_saturated_and_empty_stacks(tmp_path):
