@@ -143,7 +143,7 @@ def _others(bench: Bench, report: Report) -> None:
 
 def _predictions(bench: Bench, report: Report) -> None:
     """Distributions with all their digits, at the default tolerance."""
-    limits = {28: (0.5, 1.5), 64: (3.0, 12.0)}
+    limits = {28: (0.5, 1.5), 64: (3.0, 12.0), 128: (15.0, 15.0)}
     rows = []
     for p, (side, (noisy, exact)) in itertools.product((1, 2), limits.items()):
         cost = (GridCost((side, side), p=p) / 2).to("cuda")
@@ -154,6 +154,12 @@ def _predictions(bench: Bench, report: Report) -> None:
             rows.append(row)
             limit = exact if field.startswith("exact") else noisy
             report.targets.append(Target(f"GPU, {name}", row["ms"], limit, unit="ms"))
+    for size in (128, 512, 1000):
+        name = f"dense, {size:,} classes, geometric_softmax, randn"
+        call = functools.partial(geometric_softmax, cost=_dense_cost(size).to("cuda"))
+        row = _row(name, call, torch.randn(256, size, device="cuda"))
+        rows.append(row)
+        report.targets.append(Target(f"GPU, {name}", row["ms"], 15.0, unit="ms"))
     report.add(bench, Section("Predictions", rows, seconds=_seconds(rows)))
 
 
@@ -388,10 +394,10 @@ def _resnet_tree(tree: str, layer: str) -> Callable[[], None]:
     return _resnet_step(TREES[tree](), layer)
 
 
-def _dense_cost() -> Cost:
-    """Thousand points in 16 dimensions."""
+def _dense_cost(size: int = 1000) -> Cost:
+    """Points in 16 dimensions."""
     torch.manual_seed(1)
-    return DenseCost.from_points(torch.randn(1000, 16).double(), p=1)
+    return DenseCost.from_points(torch.randn(size, 16).double(), p=1)
 
 
 def _tree() -> Cost:
