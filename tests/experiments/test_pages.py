@@ -161,6 +161,7 @@ def test_only_text_is_changed_in_a_csv(tmp_path):
     assert (tmp_path / "index.csv").read_text().splitlines() == [",x", "'=1,1.0"]
 
 
+@pytest.mark.slow
 def test_a_comparison_with_hostile_words(tmp_path):
     """`vae report` of results that somebody else has sent."""
     source = STORED / "cats"

@@ -34,8 +34,6 @@ def open_page(port: int) -> tuple[Any, str]:
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     os.environ["HF_HUB_OFFLINE"] = "1"
     try:
-        from starlette.middleware import Middleware  # pyright: ignore[reportMissingImports]
-
         from geosoftmax_experiments.play import page
     except ModuleNotFoundError as error:
         raise UserError(
@@ -43,6 +41,8 @@ def open_page(port: int) -> tuple[Any, str]:
             "make play, in the checkout, installs what the page needs and opens it; or there: "
             'pip install ".[experiments,play]".',
         ) from None
+    from starlette.middleware import Middleware  # pyright: ignore[reportMissingImports] (gradio's)
+
     blocks = page.build()
     _, address, _ = blocks.launch(
         server_name=HOST,
