@@ -158,7 +158,6 @@ def _times(cost: DenseCost, scale: float) -> DenseCost:
     return cost if scale == 1 else cost.with_parameter(cost.C * scale)
 
 
-@torch.compiler.assume_constant_result  # compiled calls warn where they are traced
 def warn_of_collapse() -> None:
     """Say what becomes of a cost that is learnt from classes."""
     warnings.warn(
@@ -169,3 +168,8 @@ def warn_of_collapse() -> None:
         UserWarning,
         stacklevel=6,
     )
+
+
+# Compiled calls warn where they are traced. `torch.compiler.assume_constant_result` does this, and
+# imports the compiler, which takes as long as all of torch.
+setattr(warn_of_collapse, "_dynamo_marked_constant", True)  # noqa: B010

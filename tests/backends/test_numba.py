@@ -505,3 +505,15 @@ def test_compilations_of_others_are_not_noticed(capsys):
     numba.njit(lambda x: x + 1)(1)
     numba.core.event.unregister("numba:compile", notices)
     assert capsys.readouterr().err == ""
+
+
+def test_what_other_sources_compiled_is_removed(tmp_path):
+    """Numba itself would run it: it looks at the file of the outermost function alone."""
+    old = tmp_path / "hull.solve.nbi"
+    old.touch()
+    runtime.discard_stale(str(tmp_path))
+    assert not old.exists()
+    old.touch()
+    runtime.discard_stale.__wrapped__(str(tmp_path))
+    assert old.exists()  # the sources are the same
+    runtime.discard_stale(str(tmp_path / "nowhere" / "deep"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import os
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -38,9 +40,32 @@ def jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Compile a kernel that Python calls."""
     options = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}, **options}
     try:
-        return numba.njit(cache=True, **options)(function)
+        kernel = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no folder can hold the cache: compile in this process only
         return numba.njit(**options)(function)
+    discard_stale(kernel.stats.cache_path)
+    return kernel
+
+
+@functools.cache
+def discard_stale(folder: str) -> None:
+    """Remove what was compiled from other sources than those that are here.
+
+    Numba looks at the file of a function alone, and not at the functions that it calls: after a
+    change to one of these it would run the old one.
+    """
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    stamp = repr(
+        [(path.name, os.stat(path).st_mtime_ns, os.stat(path).st_size) for path in sources]
+    )
+    mark = Path(folder, "sources.txt")
+    with contextlib.suppress(OSError):
+        if mark.is_file() and mark.read_text() == stamp:
+            return
+        for old in Path(folder).glob("*.nb[ci]"):
+            old.unlink(missing_ok=True)
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.write_text(stamp)
 
 
 def inner(
