@@ -119,6 +119,34 @@ def test_decisions_minimise_what_they_say(decision, classes):
         np.testing.assert_array_equal(values.argmax(1), model.predict(X))
 
 
+def test_by_default_the_decision_suits_the_cost():
+    X, y = ordered(classes=5)
+    taxonomy = TreeCost.from_dict({"a": ["0", "1"], "b": ["2", "3", "4"]})
+    matrix = DenseCost.from_points(torch.arange(5.0)[:, None] ** 2, p=1).matrix().numpy()
+    for cost, labels, rule in (
+        ("squared", y, "median"),
+        (LineCost(5, p=1.5), y, "median"),
+        ("zero-one", y, "mode"),
+        (matrix, y, "cost"),
+        (taxonomy, y.astype(str), "cost"),
+    ):
+        model = GeometricClassifier(cost).fit(X, labels)
+        expected = clone(model).set_params(decision=rule).fit(X, labels)
+        np.testing.assert_array_equal(model.predict(X), expected.predict(X))
+    with pytest.raises(ValueError, match=r"leaves of a tree.*decision='cost'"):
+        GeometricClassifier(taxonomy, decision="median").fit(X, y.astype(str))
+
+
+def test_rows_of_a_matrix_in_the_order_of_the_alphabet_are_warned_of():
+    X, y = ordered(classes=3)
+    labels = np.array(["low", "mid", "high"])[y]
+    matrix = np.abs(np.subtract.outer(np.arange(3.0), np.arange(3.0)))
+    for cost in (matrix, DenseCost(matrix)):
+        with pytest.warns(UserWarning, match=r"ordered by the alphabet.*rows of a matrix"):
+            GeometricClassifier(cost).fit(X, labels)
+        GeometricClassifier(cost, classes=["low", "mid", "high"]).fit(X, labels)
+
+
 def test_decision_may_be_changed_after_fitting():
     X, y = ordered()
     model = GeometricClassifier().fit(X, y)
@@ -350,7 +378,7 @@ def test_inputs_are_left_alone():
         ({"tol": 0}, "tol must be a positive number"),
         ({"max_iter": 0}, "max_iter must be an integer of at least 1; got 0"),
         ({"max_iter": 1.5}, "max_iter must be an integer of at least 1; got 1.5"),
-        ({"decision": "best"}, "decision must be one of 'median'.*got 'best'"),
+        ({"decision": "best"}, "decision must be one of 'auto', 'median'.*got 'best'"),
         ({"classes": [0, 1, 2, 2, 3]}, "classes holds a label twice"),
         ({"classes": [[0, 1], [2, 3]]}, "classes must be a list of labels"),
         ({"class_weight": "heavy"}, "class_weight"),

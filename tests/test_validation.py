@@ -586,3 +586,13 @@ def test_costs_are_multiplied_by_positive_numbers(factor, error, words):
                 scale(cost)
     with pytest.raises(error, match=says("cost", *words)):
         LINE * factor
+
+
+def test_two_sides_of_a_grid_as_two_arguments_say_how_it_is_written():
+    with pytest.raises(ValueError, match=r"GridCost\(\(32, 32\)\)"):
+        GridCost(32, 32)
+
+
+def test_complex_scores_are_not_told_to_drop_a_part():
+    with pytest.raises(TypeError, match=r"got torch\.complex64\.$"):
+        gs.geometric_softmax(torch.zeros(3, dtype=torch.complex64), LineCost(3))

@@ -201,7 +201,7 @@ def _check_cost(cost: Any, learn_scale: bool) -> None:
     if not isinstance(cost, Cost):
         raise TypeError(
             "cost must be a geosoftmax Cost, or LearntPoints or LearntEmbeddings; got "
-            f"{type(cost).__name__}."
+            f"{type(cost).__name__}. Wrap a cost matrix as DenseCost(C)."
         )
     if learn_scale and not cost.scales_freely:
         raise ValueError(

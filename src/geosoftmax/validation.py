@@ -107,9 +107,8 @@ def _refuse_signal(name: str, signal: Any, cost: Cost) -> None:
             f"Convert it with torch.as_tensor({name}, dtype=torch.float64)."
         )
     if not signal.is_floating_point():
-        raise TypeError(
-            f"{name} must be a floating-point tensor; got {signal.dtype}. Use {name}.float()."
-        )
+        hint = "" if signal.is_complex() else f" Use {name}.float()."
+        raise TypeError(f"{name} must be a floating-point tensor; got {signal.dtype}.{hint}")
     n = len(cost.shape)
     if signal.dim() < n or tuple(signal.shape[signal.dim() - n :]) != cost.shape:
         raise ValueError(

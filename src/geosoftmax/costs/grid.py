@@ -51,6 +51,8 @@ class GridCost(ScaledCost):
         p: float = 2.0,
         spacing: float | Sequence[float] | Tensor = 1.0,
     ) -> None:
+        if isinstance(shape, int) and isinstance(p, int) and p > 2:
+            raise ValueError(f"the sides of a grid are one argument: GridCost(({shape}, {p})).")
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         if not 1 <= len(shape) <= 3:
             raise ValueError(f"a grid has 1, 2 or 3 dimensions; got shape {shape}.")

@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from geosoftmax.estimators._fitting import Fit, fit_linear
 from geosoftmax.estimators._linear import LinearGeometric, set_fitted
-from geosoftmax.estimators._reading import read_cost, read_count, read_number
+from geosoftmax.estimators._reading import read_cost, read_count, read_number, rule_for
 
 __all__ = ["GeometricClassifier"]
 
@@ -31,10 +31,12 @@ class GeometricClassifier(LinearGeometric):
         one times 0.5; see the notes for the default.
     alpha : float
         Weight of the penalty: ``1 / C`` of `sklearn.linear_model.LogisticRegression`.
-    decision : {"median", "mean", "mode", "cost", "scores"}
-        Which class to predict: the one of least expected absolute error or squared error (in
-        positions), the most probable one, the one of least expected `cost`, or, as in the paper,
-        the one with the largest score. Only ``"mode"`` is always the largest entry of
+    decision : {"auto", "median", "mean", "mode", "cost", "scores"}
+        Which class to predict. By default ``"median"`` where classes lie on a line (``"squared"``,
+        ``"absolute"``, a `LineCost`), and ``"cost"`` for other costs. ``"median"`` and ``"mean"``
+        are the classes of least expected absolute and squared error, in positions; ``"mode"`` is
+        the most probable one, ``"cost"`` the one of least expected `cost`, and ``"scores"``, as in
+        the paper, the one with the largest score. Only ``"mode"`` is always the largest entry of
         `predict_proba`: a median lies between classes that are more probable than itself.
     fit_intercept : bool
     classes : sequence, optional
@@ -57,6 +59,8 @@ class GeometricClassifier(LinearGeometric):
     intercept_ : ndarray of shape (n_classes,)
     cost_ : Cost
         ``scale * cost``.
+    decision_ : str
+        What ``"auto"`` stands for.
     n_iter_ : int
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -95,7 +99,7 @@ class GeometricClassifier(LinearGeometric):
         *,
         scale: float = 0.4,
         alpha: float = 1.0,
-        decision: str = "median",
+        decision: str = "auto",
         fit_intercept: bool = True,
         classes: Any = None,
         class_weight: Any = None,
@@ -132,11 +136,12 @@ class GeometricClassifier(LinearGeometric):
         max_iter = read_count("max_iter", self.max_iter)
         X, target, weight = self._read(X, y, sample_weight)
         cost = read_cost(self.cost, self.scale, len(self.classes_))
+        rule = rule_for(self.decision, [cost])
         design, found = fit_linear(
             X, target, weight, cost, alpha, bool(self.fit_intercept), tol, max_iter
         )
         warn_unless_converged(found, tol)
-        set_fitted(self, *design.coefficients(found.V), cost, X.dtype)
+        set_fitted(self, *design.coefficients(found.V), cost, rule, X.dtype)
         self.n_iter_ = found.iterations
         return self
 

@@ -23,6 +23,7 @@ from geosoftmax.estimators._reading import (
     read_count,
     read_number,
     read_numbers,
+    rule_for,
 )
 
 __all__ = ["GeometricClassifierCV"]
@@ -51,7 +52,8 @@ class GeometricClassifierCV(LinearGeometric):
         (without its scale) for ``"cost"``. Sample weights count in those, and in scorers that take
         ``sample_weight``.
     decision, fit_intercept, classes, class_weight, max_iter, tol
-        As for `GeometricClassifier`.
+        As for `GeometricClassifier`. Among several costs, ``"auto"`` is ``"median"`` if one of them
+        is on a line, and else ``"mode"``.
     n_jobs : int, optional
         Folds to work on at the same time, as in scikit-learn.
 
@@ -66,7 +68,7 @@ class GeometricClassifierCV(LinearGeometric):
     scores_ : dict of ndarray
         A table with one row per setting, as for `pandas.DataFrame`: columns ``cost``, ``scale``,
         ``alpha``, ``mean_score``, ``std_score`` and one ``split<k>_score`` per fold.
-    classes_, coef_, intercept_, n_iter_, n_features_in_, feature_names_in_
+    classes_, coef_, intercept_, decision_, n_iter_, n_features_in_, feature_names_in_
         Of the fit to all samples, as for `GeometricClassifier`.
 
     Examples
@@ -92,7 +94,7 @@ class GeometricClassifierCV(LinearGeometric):
         alphas: Any = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01),
         cv: Any = None,
         scoring: Any = None,
-        decision: str = "median",
+        decision: str = "auto",
         fit_intercept: bool = True,
         classes: Any = None,
         class_weight: Any = None,
@@ -138,8 +140,9 @@ class GeometricClassifierCV(LinearGeometric):
         X, target, weight = self._read(X, y, sample_weight)
         given = read_costs(self.cost)
         costs = [read_cost(one, 1.0, len(self.classes_)) for one in given]
+        rule = rule_for(self.decision, costs)
         task = Task(
-            X, target, weight, self.classes_, self._scorer(len(costs)), self.decision,
+            X, target, weight, self.classes_, self._scorer(rule, len(costs)), rule,
             bool(self.fit_intercept), tol, max_iter,
         )  # fmt: skip
         splitter: Any = check_cv(self.cv, target, classifier=True)
@@ -164,14 +167,14 @@ class GeometricClassifierCV(LinearGeometric):
             X, target, weight, cost, self.alpha_, task.fit_intercept, tol, max_iter
         )
         warn_unless_converged(max((last, *(worst for _, worst in found)), key=_badness), tol)
-        set_fitted(self, *design.coefficients(last.V), cost, X.dtype)
+        set_fitted(self, *design.coefficients(last.V), cost, rule, X.dtype)
         self.n_iter_ = last.iterations
         return self
 
-    def _scorer(self, n_costs: int) -> Any:
+    def _scorer(self, rule: str, n_costs: int) -> Any:
         if self.scoring is not None:
             return check_scoring(GeometricClassifier(), self.scoring)
-        if self.decision == "cost" and n_costs > 1:
+        if rule == "cost" and n_costs > 1:
             raise ValueError(
                 "decision='cost' has a measure of its own for each of the costs, so they cannot be "
                 "compared. Give scoring, or one cost."
@@ -213,7 +216,7 @@ def _score_fold(
             V = found.V
             model = GeometricClassifier(decision=task.decision)
             model.classes_, model.n_features_in_ = task.classes, X.shape[1]
-            set_fitted(model, *design.coefficients(V), losses.cost, X.dtype)
+            set_fitted(model, *design.coefficients(V), losses.cost, task.decision, X.dtype)
             scores[row, column] = _score(task, model, cost, test)
             worst = found if worst is None else max(worst, found, key=_badness)
     assert worst is not None

@@ -16,6 +16,7 @@ from geosoftmax.estimators._reading import (
     read_classes,
     read_decision,
     read_order,
+    rule_for,
     warn_of_alphabet,
     weigh,
 )
@@ -36,6 +37,7 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
     coef_: np.ndarray
     intercept_: np.ndarray
     cost_: Cost
+    decision_: str
 
     @abstractmethod
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -67,7 +69,8 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
         """Return what predicting each class is expected to cost, by the measure of `decision`.
 
         The measure is the distance in the order of the classes for ``"median"``, its square for
-        ``"mean"``, 0 or 1 for ``"mode"`` and ``"scores"``, and `cost_` for ``"cost"``.
+        ``"mean"``, 0 or 1 for ``"mode"`` and ``"scores"``, and `cost_` for ``"cost"``. ``"auto"``
+        stands for one of these.
 
         Parameters
         ----------
@@ -78,7 +81,7 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples, n_classes)
         """
         alpha = self.predict_proba(X)
-        measure = measure_of(read_decision(self.decision), self.cost_)
+        measure = measure_of(_rule(self), self.cost_)
         expected = measure.expected(torch.from_numpy(alpha.astype(np.float64)))
         return expected.detach().numpy().astype(alpha.dtype, copy=False)
 
@@ -135,19 +138,28 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
 
 
 def set_fitted(
-    model: LinearGeometric, coef: np.ndarray, intercept: np.ndarray, cost: Cost, dtype: Any
+    model: LinearGeometric,
+    coef: np.ndarray,
+    intercept: np.ndarray,
+    cost: Cost,
+    rule: str,
+    dtype: Any,
 ) -> None:
     """Set the fitted attributes, in the dtype of the samples."""
     model.coef_, model.intercept_ = coef.astype(dtype), intercept.astype(dtype)
-    model.cost_ = cost
+    model.cost_, model.decision_ = cost, rule
+
+
+def _rule(model: LinearGeometric) -> str:
+    return model.decision_ if model.decision == "auto" else rule_for(model.decision, [model.cost_])
 
 
 def chosen_positions(model: LinearGeometric, X: Any) -> np.ndarray:
     """Return the positions of the classes to predict."""
     check_is_fitted(model)
-    decision = read_decision(model.decision)
-    if decision == "scores":
+    rule = _rule(model)
+    if rule == "scores":
         values = model.decision_function(X)
         return (values > 0).astype(int) if values.ndim == 1 else values.argmax(1)
     alpha = torch.from_numpy(model.predict_proba(X))
-    return decide(alpha, measure_of(decision, model.cost_)).numpy()
+    return decide(alpha, measure_of(rule, model.cost_)).numpy()

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import numbers
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from geosoftmax.costs import DenseCost, LineCost, ZeroOneCost
+from geosoftmax.costs import DenseCost, LineCost, TreeCost, ZeroOneCost
 from geosoftmax.costs.base import Cost
 
 NAMED_COSTS = ("squared", "absolute", "zero-one")
-DECISIONS = ("median", "mean", "mode", "cost", "scores")
+DECISIONS = ("auto", "median", "mean", "mode", "cost", "scores")
 
 
 def categories_of(y: Any) -> Any:
@@ -60,14 +61,17 @@ def warn_of_alphabet(y: np.ndarray, order: Any, cost: Any) -> None:
     if len(found) > 2 and found.dtype.kind in "UO" and isinstance(found[0], str):
         warnings.warn(
             f"the classes are ordered by the alphabet: {found.tolist()[:10]}. This cost depends on "
-            "their order. Name them in order in `classes`, or use an ordered pandas categorical.",
+            "their order, as rows of a matrix do. Name them in order in `classes`, or use an "
+            "ordered pandas categorical.",
             UserWarning,
             stacklevel=4,
         )
 
 
 def _by_position(cost: Any) -> bool:
-    return isinstance(cost, LineCost) or (isinstance(cost, str) and cost != "zero-one")
+    if isinstance(cost, str):
+        return cost != "zero-one"
+    return not isinstance(cost, ZeroOneCost)  # names, where a cost has them, have given the order
 
 
 def read_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -133,6 +137,23 @@ def read_decision(decision: Any) -> str:
         named = ", ".join(map(repr, DECISIONS))
         raise ValueError(f"decision must be one of {named}; got {decision!r}.")
     return decision
+
+
+def rule_for(decision: Any, costs: Sequence[Cost]) -> str:
+    """Return the decision rule for costs among which one is chosen: what "auto" stands for."""
+    rule = read_decision(decision)
+    on_tree = any(isinstance(cost, TreeCost) for cost in costs)
+    if rule in ("median", "mean") and on_tree:
+        raise ValueError(
+            f"decision={decision!r} needs classes in an order, which the leaves of a tree do not "
+            "have. Take decision='cost', the least expected distance in the tree, or 'mode'."
+        )
+    if rule != "auto":
+        return rule
+    on_line = any(isinstance(cost, LineCost) for cost in costs)
+    if on_line and not on_tree:
+        return "median"
+    return "cost" if len(costs) == 1 else "mode"  # expected costs of several do not compare
 
 
 def measure_of(decision: str, cost: Cost) -> Cost:
