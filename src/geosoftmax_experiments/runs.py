@@ -162,11 +162,11 @@ def run(
             for place, result in results:
                 unit = missing[place]
                 store.write(unit.key, result)
-                done += amount(unit)
                 bar.advance(task, amount(unit))
                 then(unit)
     except KeyboardInterrupt as error:
-        raise Stopped(f"{done} of {total} are kept in {store.folder}", error) from None
+        kept = sum(amount(unit) for unit in units if unit.key in store)
+        raise Stopped(f"{kept} of {total} are kept in {store.folder}", error) from None
 
 
 def progress_bar(console: Console) -> Progress:
