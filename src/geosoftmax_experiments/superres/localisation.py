@@ -15,13 +15,8 @@ from torch import Tensor
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.runs import Backend, Unit, one_thread
 from geosoftmax_experiments.superres.brightness import ENOUGH, learn
-from geosoftmax_experiments.superres.emitters import (
-    Settings,
-    guess_background,
-    guess_noise,
-    guess_threshold,
-    localise,
-)
+from geosoftmax_experiments.superres.emitters import Settings, localise
+from geosoftmax_experiments.superres.guesses import guess_background, guess_noise, guess_threshold
 from geosoftmax_experiments.superres.measures import model
 from geosoftmax_experiments.superres.psf import Psf
 from geosoftmax_experiments.superres.rivals import METHODS

@@ -6,13 +6,12 @@ import torch
 
 from geosoftmax_experiments.superres.emitters import (
     Settings,
-    guess_background,
-    guess_threshold,
     localise,
     minimise,
     violation,
 )
 from geosoftmax_experiments.superres.gridded import read_off, solve_on_grid
+from geosoftmax_experiments.superres.guesses import guess_background, guess_threshold
 from geosoftmax_experiments.superres.localisation import choose_settings, find_emitters
 from geosoftmax_experiments.superres.matching import compare
 from geosoftmax_experiments.superres.measures import Emitters, distances, merge, model, prune
