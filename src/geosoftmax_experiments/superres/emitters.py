@@ -51,6 +51,8 @@ __all__ = [
 
 #: How many an emitter has at least that is added or kept, even before the end.
 NOISE = 2.0
+#: How many ``λ`` takes off an emitter at least: with less, emitters explain noise and background.
+SHRINK = 0.25
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +65,9 @@ class Settings:
         The point-spread function.
     threshold : float
         Emitters with fewer counts are dropped at the end.
+    false : float, optional
+        The share of false emitters that is expected with this threshold, where it was chosen by
+        that.
     base : float
         What a pixel counts without light; the variance of its noise is proportional to the rest.
     brightness : Brightness, optional
@@ -76,7 +81,8 @@ class Settings:
         Standard deviation of the counts of an emitter that is fitted to noise: what has fewer than
         `NOISE` times as many is neither added nor kept.
     penalty : float
-        ``λ``, as a share of what an emitter at the threshold adds to ``b``.
+        ``λ``, as a share of what an emitter at the threshold adds to ``b``; at least what one of
+        `SHRINK` times the `noise` adds.
     merge : float
         Emitters closer than this many ``sigma`` become one.
     resolved : float
@@ -92,6 +98,7 @@ class Settings:
 
     psf: Psf
     threshold: float
+    false: float | None = None
     base: float = 0.0
     brightness: Brightness | None = None
     seek: float = 0.1
@@ -109,7 +116,7 @@ class Settings:
     @property
     def weight(self) -> float:
         """``λ``."""
-        return self.penalty * self.threshold * self.psf.energy
+        return max(self.penalty * self.threshold, SHRINK * self.noise) * self.psf.energy
 
     @property
     def sought(self) -> float:

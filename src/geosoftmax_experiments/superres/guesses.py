@@ -1,4 +1,4 @@
-"""What is read off the frames before any fit: their background, noise and a first threshold."""
+"""What is read off the frames before any fit: their background and noise."""
 
 from __future__ import annotations
 
@@ -6,35 +6,15 @@ import math
 
 from torch import Tensor
 
-from geosoftmax_experiments.superres.gridded import counts_of_one, is_maximum
 from geosoftmax_experiments.superres.psf import Psf
 
-__all__ = ["guess_background", "guess_noise", "guess_threshold"]
-
-#: How many standard deviations of the noise a maximum stands out, where no threshold is given.
-STANDS_OUT = 5.0
-#: How many the least threshold is: fits of many emitters to noise, and their merging, reach more.
-SURE = 8.0
+__all__ = ["guess_background", "guess_noise"]
 
 
 def guess_background(frames: Tensor) -> Tensor:
     """Return a low percentile of each frame, from which the fit of the background starts."""
     pixels = frames.flatten(1)  # torch.quantile takes no large tensors
     return pixels.kthvalue(1 + round(0.03 * (pixels.shape[1] - 1)), 1).values
-
-
-def guess_threshold(frames: Tensor, background: Tensor, psf: Psf) -> float:
-    """Return a fifth of the median count of maxima that stand out, and more than noise makes.
-
-    Counts are those of one emitter, fitted to the frame at the maximum; to stand out, they are so
-    much above the median of the frame.
-    """
-    noise = guess_noise(frames, psf)
-    gain = counts_of_one(frames - background[:, None, None], psf)
-    middle = gain.flatten(1).median(1).values[:, None, None]
-    counts = gain[is_maximum(gain, psf.sigma) & (gain - middle > STANDS_OUT * noise)]
-    typical = float(counts.median()) / 5 if counts.numel() else 0.0
-    return max(typical, SURE * noise, 1.0)
 
 
 def guess_noise(frames: Tensor, psf: Psf) -> float:
