@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # the command line starts fast: commands import what they nee
     from geosoftmax_experiments.runs import Backend
     from geosoftmax_experiments.superres.brightness import Brightness
     from geosoftmax_experiments.superres.emitters import Settings
+    from geosoftmax_experiments.superres.psf import Psf
+    from geosoftmax_experiments.superres.width import Width
 
 __all__ = ["localize", "localize_eval"]
 
@@ -36,7 +38,11 @@ class LocalizeOptions(BackendOptions):
 
     stack: Annotated[Path, typer.Argument(help="Stack of grey frames, TIFF or .npy.")]
     psf: Annotated[
-        str, typer.Option(help="Standard deviation of the point-spread function, as in 110nm.")
+        str,
+        typer.Option(
+            help="Standard deviation of the point-spread function, as in 110nm; auto measures it "
+            "on emitters that stand alone, and whether pixels sample it."
+        ),
     ]
     pixel: Annotated[str, typer.Option(help="Side of a pixel, as in 100nm.")]
     output: Annotated[Path, typer.Option("--output", "-o", help="CSV file of the positions.")]
@@ -48,12 +54,13 @@ class LocalizeOptions(BackendOptions):
         ),
     ] = None
     sampled: Annotated[
-        bool,
+        bool | None,
         typer.Option(
             "--sampled/--integrated",
             help="Pixels sample the point-spread function, or integrate it as cameras do.",
+            show_default="integrated",
         ),
-    ] = False
+    ] = None
     background: Annotated[
         str, typer.Option(help="Photons of a pixel without emitters, to start from, or auto.")
     ] = "auto"
@@ -111,6 +118,11 @@ class LocalizeOptions(BackendOptions):
             raise UserError("--threshold and --fdr are given.", "Give one of them.")
         if self.fdr is not None and not 0 < self.fdr < 1:
             raise UserError(f"--fdr must be between 0 and 1; got {self.fdr:g}.", "As in 0.05.")
+        if self.psf == "auto" and self.sampled is not None:
+            raise UserError(
+                "--psf auto measures whether pixels sample it.",
+                "Leave --sampled or --integrated out.",
+            )
         if self.alike and self.method != "sliding":
             raise UserError(f"--method {self.method} does not use --alike.", "Leave it out.")
 
@@ -134,7 +146,9 @@ def localize(options: LocalizeOptions) -> None:
 
     console = Console()
     side = read_length("--pixel", options.pixel)
-    psf = Psf(read_length("--psf", options.psf) / side, options.sampled)
+    psf = None
+    if options.psf != "auto":
+        psf = Psf(read_length("--psf", options.psf) / side, bool(options.sampled))
     background = _number("--background", options.background)
     if background is not None:
         background = options.base + options.gain * background
@@ -144,6 +158,7 @@ def localize(options: LocalizeOptions) -> None:
     backend = options.where(usual_jobs(options.device), threads=True)
     frames, saturated = read_stack(options.stack, read_memory("--memory", options.memory))
     _check_levels(frames, options.base, saturated, console)
+    psf = _spread_function(options, frames, psf, side, console)
     settings = choose_settings(
         frames,
         psf,
@@ -215,6 +230,44 @@ def _run(
         return number_emitters(found), f"{every}, all done already"
     before = f" ({already} done already)" if already else ""
     return number_emitters(found), f"{every}{before}, {missing / seconds:.2f} frames a second"
+
+
+def _spread_function(
+    options: LocalizeOptions, frames: np.ndarray, given: Psf | None, side: float, console: Console
+) -> Psf:
+    """Measure the point-spread function; warn where a given one is another."""
+    from geosoftmax_experiments.superres.localisation import check_width, find_width
+
+    if given is not None:
+        check_width(frames, given)
+    found = find_width(frames, options.base, roughly=given is not None, device=options.device)
+    if given is None:
+        if found is None:
+            raise UserError(
+                "--psf auto finds too few emitters that stand alone.", "Measure it, as on beads."
+            )
+        console.print(f"The point-spread function is {_wide(found, side)}.", soft_wrap=True)
+        return found.psf
+    if found is not None and found.differs(given):
+        console.print(
+            f"Warning: --psf {options.psf} does not fit the frames. Emitters are "
+            f"{_wide(found, side)}. Try --psf auto.",
+            soft_wrap=True,
+        )
+    return given
+
+
+def _wide(found: Width, side: float) -> str:
+    """Say how wide emitters are, and how sure that is."""
+    kind = {
+        None: "integrated, as cameras do; too dim to tell",
+        False: "integrated",
+        True: "sampled",
+    }
+    return (
+        f"{found.sigma * side:.0f} ± {max(1.0, found.error * side):.0f} nm wide (pixels: "
+        f"{kind[found.sampled]}), from {found.number} emitters that stand alone"
+    )
 
 
 def _alike(known: Brightness, gain: float) -> str:

@@ -22,12 +22,15 @@ from geosoftmax_experiments.superres.measures import Emitters, model, prune
 from geosoftmax_experiments.superres.precision import deviations, variances
 from geosoftmax_experiments.superres.psf import Psf
 from geosoftmax_experiments.superres.rivals import METHODS
+from geosoftmax_experiments.superres.width import USUAL, Width, measure_width
 from geosoftmax_experiments.superres.windows import Windows
 
 __all__ = [
     "Batch",
+    "check_width",
     "choose_settings",
     "find_emitters",
+    "find_width",
     "make_batches",
     "number_emitters",
     "usual_jobs",
@@ -59,7 +62,7 @@ def choose_settings(
     `threshold` is by default what keeps the share of false emitters below `fdr`. Whether emitters
     are `alike` is by default what some frames show; their brightness is learnt from those.
     """
-    _check_width(frames, psf)
+    check_width(frames, psf)
     some = torch.from_numpy(_spread_over(frames, GLANCE)).to(torch.float32)
     noise = guess_noise(some, psf)
     trial = Settings(psf=psf, threshold=max(1.0, LEAST * noise), base=base, noise=noise)
@@ -91,7 +94,16 @@ def choose_settings(
     return dataclasses.replace(settings, brightness=brightness)
 
 
-def _check_width(frames: np.ndarray, psf: Psf) -> None:
+def find_width(
+    frames: np.ndarray, base: float, *, roughly: bool = False, device: str = "cpu"
+) -> Width | None:
+    """Return how wide emitters are that stand alone; None if there are too few to tell."""
+    with one_thread() if device == "cpu" else contextlib.nullcontext():
+        return measure_width(_pilot(frames, Psf(USUAL), device), base, roughly=roughly)
+
+
+def check_width(frames: np.ndarray, psf: Psf) -> None:
+    """Refuse a point-spread function that is too narrow or too wide for the frames."""
     side, sigma = min(frames.shape[1:]), psf.sigma
     if not 0.3 <= sigma <= side / 6:
         raise UserError(
