@@ -45,7 +45,13 @@ class LocalizeOptions(BackendOptions):
         ),
     ]
     pixel: Annotated[str, typer.Option(help="Side of a pixel, as in 100nm.")]
-    output: Annotated[Path, typer.Option("--output", "-o", help="CSV file of the positions.")]
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o",
+            help="Positions: a CSV file of ThunderSTORM, or an .hdf5 file of Picasso.",
+        ),
+    ]  # fmt: skip
     image: Annotated[
         Path | None,
         typer.Option(
@@ -94,8 +100,10 @@ class LocalizeOptions(BackendOptions):
 
     def __post_init__(self) -> None:
         from geosoftmax_experiments.superres import picture
+        from geosoftmax_experiments.superres.positions import check_format
         from geosoftmax_experiments.superres.rivals import METHODS
 
+        check_format(self.output)
         if self.image is not None:
             picture.check_name(self.image)
         if not (self.gain > 0 and math.isfinite(self.gain) and math.isfinite(self.base)):
@@ -131,18 +139,21 @@ class LocalizeOptions(BackendOptions):
 def localize(options: LocalizeOptions) -> None:
     """Localise point emitters in the frames of a stack, off the grid.
 
-    Writes ThunderSTORM's columns. The origin is the corner of the first pixel. A run that was
-    stopped is continued by the same command.
+    Brightness is in photons and lengths have units, in options, messages and tables; --base alone
+    is in counts of the camera. Writes ThunderSTORM's columns, the origin at the corner of the first
+    pixel, or Picasso's. A run that was stopped is continued by the same command; a table of other
+    settings is replaced with --fresh alone.
     """
     from geosoftmax_experiments.superres import picture
     from geosoftmax_experiments.superres.localisation import FDR, choose_settings, usual_jobs
-    from geosoftmax_experiments.superres.psf import Psf
-    from geosoftmax_experiments.superres.stacks import (
-        read_length,
-        read_memory,
-        read_stack,
+    from geosoftmax_experiments.superres.positions import (
+        Movie,
+        check_output,
+        record_settings,
         write_positions,
     )
+    from geosoftmax_experiments.superres.psf import Psf
+    from geosoftmax_experiments.superres.stacks import read_length, read_memory, read_stack
 
     console = Console()
     side = read_length("--pixel", options.pixel)
@@ -173,8 +184,13 @@ def localize(options: LocalizeOptions) -> None:
         console.print(_alike(settings.brightness, options.gain), soft_wrap=True)
     choices: dict[str, Any] = {"method": options.method, "pixel": side, "gain": options.gain}
     choices |= {"background": background, "device": options.device}
-    rows, speed = _run(options, frames, settings, choices, backend, console)
-    write_positions(options.output, rows)
+    words = _words(options, settings, choices)
+    check_output(options.output, words, fresh=options.fresh)
+    rows, speed = _run(options, frames, settings, choices, words, backend, console)
+    write_positions(
+        options.output, rows, Movie(len(frames), frames.shape[1], frames.shape[2], side)
+    )
+    record_settings(options.output, words)
     if options.image is not None:
         picture.save(options.image, picture.render(rows, frames.shape[1:], side), frames, side)
     shutil.rmtree(_folder(options.output), ignore_errors=True)
@@ -193,11 +209,18 @@ def localize(options: LocalizeOptions) -> None:
     )
 
 
+def _words(options: LocalizeOptions, settings: Settings, choices: dict[str, Any]) -> dict[str, Any]:
+    """Return all that positions depend on, for a JSON file."""
+    digest = hashlib.sha256(options.stack.read_bytes()).hexdigest()
+    return {**choices, **asdict(settings), "digest": digest, "format": FORMAT}
+
+
 def _run(
     options: LocalizeOptions,
     frames: np.ndarray,
     settings: Settings,
     choices: dict[str, Any],
+    words: dict[str, Any],
     backend: Backend,
     console: Console,
 ) -> tuple[np.ndarray, str]:
@@ -205,11 +228,9 @@ def _run(
     from geosoftmax_experiments.runs import run
     from geosoftmax_experiments.store import ARRAY, Store
     from geosoftmax_experiments.superres.localisation import make_batches, number_emitters
-    from geosoftmax_experiments.superres.stacks import COLUMNS
+    from geosoftmax_experiments.superres.positions import COLUMNS
 
     batches = make_batches(frames, settings, **choices)
-    digest = hashlib.sha256(options.stack.read_bytes()).hexdigest()
-    words = {**choices, **asdict(settings), "digest": digest, "format": FORMAT}
     begin = time.perf_counter()
     with Store(_folder(options.output), words, ARRAY).opened(fresh=options.fresh) as store:
         missing = sum(batch.stop - batch.start for batch in batches if batch.key not in store)
@@ -322,19 +343,30 @@ def _check_levels(frames: np.ndarray, base: float, saturated: int, console: Cons
 class EvalOptions:
     """What ``geosoftmax localize-eval`` is asked for."""
 
-    positions: Annotated[Path, typer.Argument(help="CSV file that `localize` wrote.")]
-    truth: Annotated[Path, typer.Argument(help="CSV file of the true positions.")]
+    positions: Annotated[
+        Path, typer.Argument(help="CSV file of ThunderSTORM, or .hdf5 file of Picasso.")
+    ]
+    truth: Annotated[Path, typer.Argument(help="The true positions, in one of these formats.")]
     tolerance: Annotated[str, typer.Option(help="Farthest match, as in 100nm.")] = "100nm"
+    scale: Annotated[
+        str, typer.Option(help="Length of the flat distance: half of it is what a miss costs.")
+    ] = "250nm"
     frames: Annotated[str, typer.Option(help="First and last frame that count, as in 11-20.")] = ""
 
 
 @parsed
 def localize_eval(options: EvalOptions) -> None:
-    """Compare positions with the truth: Jaccard index, recall, precision, lateral RMSE."""
-    from geosoftmax_experiments.superres.matching import compare, within
-    from geosoftmax_experiments.superres.stacks import read_length, read_positions
+    """Compare positions with the truth: Jaccard index, recall, precision, lateral RMSE.
+
+    The flat distance is the optimal transport between both, where a position without a partner
+    costs half of --scale: nm for each emitter, and no pair is right or wrong by a hair.
+    """
+    from geosoftmax_experiments.superres.matching import compare, flat_distance, within
+    from geosoftmax_experiments.superres.positions import read_positions
+    from geosoftmax_experiments.superres.stacks import read_length
 
     farthest = read_length("--tolerance", options.tolerance)
+    scale = read_length("--scale", options.scale)
     found, true = read_positions(options.positions), read_positions(options.truth)
     if options.frames:
         first, last = _range(options.frames)
@@ -346,6 +378,7 @@ def localize_eval(options: EvalOptions) -> None:
     typer.echo(
         f"Jaccard {result.jaccard:.3f}  recall {result.recall:.3f}  "
         f"precision {result.precision:.3f}  RMSE {result.rmse:.1f} nm  "
+        f"flat distance {flat_distance(found, true, scale):.1f} nm  "
         f"({result.matched} matched, {result.spurious} spurious, {result.missed} missed)"
     )
 

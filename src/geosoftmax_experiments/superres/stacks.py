@@ -1,4 +1,4 @@
-"""Camera stacks, lengths with units, and tables of positions."""
+"""Camera stacks, and lengths and sizes with units."""
 
 from __future__ import annotations
 
@@ -12,19 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.files import map_array, write
-from geosoftmax_experiments.tables import read_csv
+from geosoftmax_experiments.files import map_array
 
-__all__ = [
-    "COLUMNS", "MEMORY", "read_length", "read_memory", "read_positions", "read_stack",
-    "write_positions",
-]  # fmt: skip
-
-#: ThunderSTORM's columns, and how strong an emitter the fit of the frame leaves out at most.
-COLUMNS = (
-    "id", "frame", "x [nm]", "y [nm]", "sigma [nm]", "intensity [photon]", "offset [photon]",
-    "bkgstd [photon]", "uncertainty [nm]", "uncovered [photon]",
-)  # fmt: skip
+__all__ = ["MEMORY", "read_length", "read_memory", "read_stack"]
 
 #: Bytes that the frames of a stack may take, in float64, unless more is asked for.
 MEMORY = 10**9
@@ -172,44 +162,3 @@ def _read_array(path: Path, memory: int) -> np.ndarray:
         raise UserError(
             f"{path} could not be read as a NumPy array: {error}.", "Save it with numpy.save."
         ) from None
-
-
-def write_positions(path: Path, rows: np.ndarray) -> None:
-    """Write rows in ThunderSTORM's columns, whose names it quotes, whole or not at all."""
-    import pandas as pd
-
-    table = pd.DataFrame(rows, columns=list(COLUMNS))
-    table = table.astype({"id": int, "frame": int})
-
-    def save(partial: Path) -> None:
-        with partial.open("w", encoding="utf8", newline="") as file:
-            file.write(",".join(f'"{name}"' for name in COLUMNS) + "\n")
-            table.to_csv(file, index=False, header=False, float_format="%.5f", lineterminator="\n")
-
-    write(path, save)
-
-
-def read_positions(path: Path) -> np.ndarray:
-    """Return rows of frame, x and y of a table of positions."""
-    import pandas as pd
-
-    try:
-        table = read_csv(path)
-    except FileNotFoundError:
-        raise UserError(f"There is no file {path}.", "Check the path.") from None
-    except (ValueError, OSError) as error:  # pandas' own errors are ValueErrors
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{path} could not be read as CSV: {reason}", "Check the file.") from None
-    missing = [name for name in COLUMNS[1:4] if name not in table.columns]
-    if missing:
-        raise UserError(
-            f"{path} has no column {', '.join(map(repr, missing))}.",
-            "Positions have ThunderSTORM's columns: frame, x [nm], y [nm].",
-        )
-    columns = [pd.to_numeric(table[name], errors="coerce") for name in COLUMNS[1:4]]
-    values = np.stack([np.asarray(column, dtype=float) for column in columns], -1)
-    broken = ~np.isfinite(values).all(-1)
-    if broken.any():
-        line = int(broken.argmax()) + 2
-        raise UserError(f"Line {line} of {path} misses a number.", "Complete it, or remove it.")
-    return values

@@ -1,6 +1,7 @@
 """`geosoftmax localize` and `localize-eval`: files in, files out, errors in a line."""
 
 import csv
+import itertools
 import re
 
 import numpy as np
@@ -8,6 +9,7 @@ import pandas as pd
 import pytest
 import tifffile
 import torch
+from scipy.optimize import linprog
 from typer.testing import CliRunner
 
 from geosoftmax_experiments.cli import app
@@ -16,15 +18,10 @@ from geosoftmax_experiments.store import Store
 from geosoftmax_experiments.superres import picture
 from geosoftmax_experiments.superres.emitters import Settings
 from geosoftmax_experiments.superres.localisation import find_emitters
-from geosoftmax_experiments.superres.matching import compare, within
+from geosoftmax_experiments.superres.matching import compare, flat_distance, within
+from geosoftmax_experiments.superres.positions import COLUMNS, read_positions
 from geosoftmax_experiments.superres.psf import Psf
-from geosoftmax_experiments.superres.stacks import (
-    COLUMNS,
-    read_length,
-    read_memory,
-    read_positions,
-    read_stack,
-)
+from geosoftmax_experiments.superres.stacks import read_length, read_memory, read_stack
 from tests.conftest import data_file
 from tests.experiments.superres.test_emitters import scene
 
@@ -69,6 +66,10 @@ def test_from_stack_to_score(stack):
     scored = call("localize-eval", out, stack / "truth.csv", "--tolerance", "0.05um")
     assert scored.exit_code == 0, scored.output
     assert "Jaccard 1.000" in scored.output
+    flat = re.search(r"RMSE ([0-9.]+) nm +flat distance ([0-9.]+) nm", scored.output)
+    assert flat is not None
+    assert 0 < float(flat[2]) <= float(flat[1])  # a mean of distances, all within the tolerance
+    assert "--scale must be" in call("localize-eval", out, out, "--scale", "9").output
     some = call("localize-eval", out, stack / "truth.csv", "--frames", "2-3")
     assert "12 matched" in some.output
     # Tables whose numbers are quoted are read alike.
@@ -123,6 +124,7 @@ def test_a_stopped_run_is_continued(tmp_path, threads, monkeypatch):
     assert call(*command, "--fresh").exit_code == 0
     assert float(pd.read_csv(out)["x [nm]"].max()) < 5000
     command[command.index("--threshold") + 1] = 1000
+    out.unlink()  # it is that of the other threshold
     stop_after_the_first()
     np.save(kept, rows + np.array([0, 0, 5000.0, *[0] * 7]))
     assert call(*command).exit_code == 0
@@ -200,9 +202,9 @@ def test_rivals(stack, method):
     assert compare(read_positions(out), truth, 100.0).jaccard > 0.7
     dark = np.full((2, 24, 24), 90, np.uint8)
     save(stack / "dark.tif", dark)
-    result = call("localize", stack / "dark.tif", *options, "-o", out)
+    result = call("localize", stack / "dark.tif", *options, "-o", stack / "dark.csv")
     assert result.exit_code == 0, result.output
-    assert len(pd.read_csv(out)) == 0
+    assert len(pd.read_csv(stack / "dark.csv")) == 0
 
 
 def test_matching_is_optimal():
@@ -217,6 +219,33 @@ def test_matching_is_optimal():
     assert (result.matched, result.spurious, result.missed) == (0, 2, 2)
     assert result.jaccard == 0
     assert np.isnan(result.rmse)
+
+
+def test_the_flat_metric_is_optimal_transport():
+    """Against its dual, a linear program: bounded functions with slopes of at most 1."""
+    rng = np.random.default_rng(0)
+    for count, others in ((3, 3), (5, 2), (0, 4), (6, 7)):
+        ours, true = 400 * rng.random((count, 2)), 400 * rng.random((others, 2))
+        points = np.concatenate([ours, true])
+        price = np.repeat([-1.0, 1.0], [count, others])
+        rows, bounds = [], []
+        for i, j in itertools.permutations(range(len(points)), 2):
+            rows.append(np.eye(len(points))[i] - np.eye(len(points))[j])
+            bounds.append(np.linalg.norm(points[i] - points[j]))
+        dual = linprog(price, A_ub=np.array(rows), b_ub=bounds, bounds=(-125, 125))
+        tables = [np.insert(one, 0, 1, axis=1) for one in (ours, true)]
+        flat = flat_distance(*tables, 250.0) * (count + others) / 2
+        assert flat == pytest.approx(-dual.fun, rel=1e-9, abs=1e-9)
+
+
+def test_flat_distances_of_tables():
+    table = np.array([(1, 0.0, 0.0), (2, 500.0, 0.0), (2, 900.0, 0.0)])
+    assert flat_distance(table, table, 250.0) == 0
+    assert flat_distance(table[:0], table, 250.0) == 250
+    assert flat_distance(table, table[:0], 250.0) == 250
+    far = table + np.array([0, 5000.0, 0])
+    assert flat_distance(far, table, 250.0) == 250  # all vanish and appear again
+    assert flat_distance(table[:0], table[:0], 250.0) == 0
 
 
 @pytest.mark.parametrize(

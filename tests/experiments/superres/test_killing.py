@@ -29,7 +29,8 @@ def kill_until_done(stack, expected, folder, kills, longest):
         kill_at_random(command, chance, longest)
     run_to_the_end(command)
     assert out.read_bytes() == expected
-    assert [path.name for path in folder.iterdir()] == ["positions.csv"]
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["positions.csv", "positions.csv.json"]
 
 
 def test_localize_killed_once(finished, tmp_path):

@@ -8,9 +8,9 @@ from scipy.optimize import linear_sum_assignment
 from geosoftmax_experiments.superres.brightness import Brightness
 from geosoftmax_experiments.superres.localisation import choose_settings, find_emitters
 from geosoftmax_experiments.superres.measures import Emitters
+from geosoftmax_experiments.superres.positions import COLUMNS
 from geosoftmax_experiments.superres.precision import deviations, variances
 from geosoftmax_experiments.superres.psf import Psf
-from geosoftmax_experiments.superres.stacks import COLUMNS
 from tests.experiments.superres.scenes import BASE, GAIN, PIXEL, crowd
 
 PSF = Psf(1.1)
