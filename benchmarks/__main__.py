@@ -15,7 +15,7 @@ from benchmarks.harness import Bench, Rates
 
 QUESTIONS = (
     "small_dense", "line", "grid", "heatmaps", "tree_zero_one", "sinkhorn", "estimators",
-    "imports", "calls", "gpu", "continuous", "superres", "play",
+    "imports", "calls", "gpu", "continuous", "superres", "crowds", "play",
 )  # fmt: skip
 
 

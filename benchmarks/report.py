@@ -160,7 +160,7 @@ def markdown(result: dict[str, Any]) -> str:
 
 def pictures(folder: Path) -> None:
     """Draw what is easier to look at, where matplotlib is installed."""
-    for name in ("gpu", "continuous"):
+    for name in ("gpu", "continuous", "crowds"):
         found = folder / f"{name}.json"
         if found.exists() and importlib.util.find_spec("matplotlib"):
             question = importlib.import_module(f"benchmarks.{name}")
