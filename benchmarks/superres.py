@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.util
 import os
 import statistics
@@ -19,6 +20,7 @@ from geosoftmax_experiments.superres.emitters import Settings
 from geosoftmax_experiments.superres.localisation import choose_settings, find_emitters
 from geosoftmax_experiments.superres.matching import compare, within
 from geosoftmax_experiments.superres.measures import Emitters, model
+from geosoftmax_experiments.superres.positions import COLUMNS
 from geosoftmax_experiments.superres.psf import Psf
 from geosoftmax_experiments.superres.slide import INNER
 from geosoftmax_experiments.superres.stacks import read_stack
@@ -54,10 +56,11 @@ def run(bench: Bench) -> Report:
     rows = []
     for name, method, alike in [way for way in WAYS if way[1] == "sliding" or not bench.own]:
         bench.say(f"  {name}")
-        scores = _quality(bench, known, _settings(known, alike, device), method, device)
+        settings = _settings(known, alike, device, method)
+        scores = _quality(bench, known, settings, method, device)
         few = long.frames if method == "sliding" and device == "cuda" else long.frames[:32]
         few = few[:4] if bench.quick else few
-        settings = _settings(long, alike, device)
+        settings = _settings(long, alike, device, method)
         speed = _speed(few, settings, method, device)
         rows.append({"": name, "frames/s": speed, "frames timed": len(few), **scores})
     ours = rows[0]
@@ -86,10 +89,14 @@ def run(bench: Bench) -> Report:
     return report
 
 
-def _settings(stack: Stack, alike: bool | None, device: str) -> Settings:
-    return choose_settings(
-        stack.frames, Psf(SPREAD / PIXEL, sampled=True), base=BASE, alike=alike, device=device
+def _settings(stack: Stack, alike: bool | None, device: str, method: str) -> Settings:
+    """Return what `localize` chooses; others get the threshold of the first row: a higher one."""
+    choose = functools.partial(
+        choose_settings, stack.frames, Psf(SPREAD / PIXEL, sampled=True), base=BASE, device=device
     )
+    if method == "sliding":
+        return choose(alike=alike)
+    return choose(alike=False, threshold=choose().threshold)
 
 
 def _quality(
@@ -98,7 +105,7 @@ def _quality(
     names = [f"Jaccard {a}–{b}" for a, b in (SET_ON, REPORTED)]
     scores = dict.fromkeys([*names, "recall", "precision", "RMSE, nm", "uncovered"])
     rows = _find(stack.frames, settings, method, device)
-    uncovered = rows[:, -1]
+    uncovered = rows[:, COLUMNS.index("uncovered [photon]")]
     if len(rows) and not np.isnan(uncovered).any():
         scores["uncovered"] = float(uncovered.max())
     if importlib.util.find_spec("scipy") is None:
