@@ -80,7 +80,8 @@ def run(bench: Bench) -> Report:
     ]
     note = (
         f"Frames of {SIDE}×{SIDE} pixels of {PIXEL:g} nm, a rim of {RIM} pixels empty, "
-        f"{BACKGROUND:g} photons a pixel without emitters, a spread function of {PSF.sigma * PIXEL:g} nm, {GAIN:g} counts for a photon; "
+        f"{BACKGROUND:g} photons a pixel without emitters, a spread function of "
+        f"{PSF.sigma * PIXEL:g} nm, {GAIN:g} counts for a photon; "
         f"photons between {DIFFER[0]:g} and {DIFFER[1]:g} times the mean. Within {TOLERANCE:g} nm. "
         "'Bound': of Cramér and Rao, for both coordinates of an isolated emitter. Of what rivals "
         "find, in each row that counts whose light, or gradient with Picasso, is above the "

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import importlib
 import json
 import os
 import shutil
@@ -26,6 +27,7 @@ from geosoftmax_experiments.figures import stored
 from geosoftmax_experiments.ordinal.encoding import Column
 from geosoftmax_experiments.ordinal.saved import OrdinalModel, _checksum, save_model
 from geosoftmax_experiments.store import ARRAY, Store
+from geosoftmax_experiments.superres.commands import FORMAT
 from geosoftmax_experiments.superres.localisation import choose_settings
 from geosoftmax_experiments.superres.psf import Psf
 from geosoftmax_experiments.superres.stacks import read_stack
@@ -326,7 +328,7 @@ def part_of_a_stack(file, made, here):
     settings = choose_settings(frames, Psf(1.1), threshold=1000.0, alike=False)
     choices = {"method": "maxima", "pixel": 100.0, "gain": 1.0, "background": None, "device": "cpu"}
     digest = hashlib.sha256(made.stack.read_bytes()).hexdigest()
-    words = {**choices, **dataclasses.asdict(settings), "digest": digest, "format": 2}
+    words = {**choices, **dataclasses.asdict(settings), "digest": digest, "format": FORMAT}
     with Store(here / "out.csv.parts", words, ARRAY).opened():
         shutil.copy(file, here / "out.csv.parts" / "units" / "frames-0000000.npy")
     return ["localize", made.stack, *LOCALIZE, "-o", here / "out.csv"]
@@ -336,6 +338,22 @@ def part_of_a_stack(file, made, here):
 def positions(file, made, here):
     shutil.copy(file, here / "positions.csv")
     return ["localize-eval", here / "positions.csv", made.positions]
+
+
+@reader("gzip", "npy")
+def positions_of_picasso(file, made, here):
+    with contextlib.suppress(ImportError):  # where it is installed; its import starts uname
+        importlib.import_module("h5py")
+    shutil.copy(file, here / "positions.hdf5")
+    (here / "positions.yaml").write_text("Pixelsize: 100\n")
+    return ["localize-eval", here / "positions.hdf5", made.positions]
+
+
+@reader("json")
+def how_a_table_was_made(file, made, here):
+    shutil.copy(made.positions, here / "out.csv")
+    shutil.copy(file, here / "out.csv.json")
+    return ["localize", made.stack, *LOCALIZE, "-o", here / "out.csv"]
 
 
 @reader("gzip", "csv-quote")
