@@ -24,6 +24,8 @@ ALONE = 3.0
 ENOUGH = 30
 #: They are alike if their counts spread by no more than this share of their mean.
 ALIKE = 0.25
+#: An emitter has at least this share of the mean counts.
+WEAKEST = 0.4
 #: An emitter of more than this many times the mean counts is tried as two.
 HEAVY = 1.5
 #: Half the distance at which the two start, in standard deviations of the spread function.

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.runs import Backend, Unit, one_thread
-from geosoftmax_experiments.superres.brightness import ENOUGH, learn
+from geosoftmax_experiments.superres.brightness import ENOUGH, WEAKEST, learn
 from geosoftmax_experiments.superres.discovery import LEAST, threshold_at
 from geosoftmax_experiments.superres.emitters import Settings, localise
 from geosoftmax_experiments.superres.guesses import guess_background, guess_noise
@@ -88,9 +88,9 @@ def choose_settings(
         )
     if brightness is None or not (alike or brightness.alike):
         return settings
-    if threshold is None:  # what has less than half of the usual light is not one of them
-        half = _rounded(brightness.mean / 2)
-        settings = dataclasses.replace(settings, threshold=max(settings.threshold, half))
+    if threshold is None:  # what has much less than the usual light is not one of them
+        weakest = _rounded(WEAKEST * brightness.mean)
+        settings = dataclasses.replace(settings, threshold=max(settings.threshold, weakest))
     return dataclasses.replace(settings, brightness=brightness)
 
 
