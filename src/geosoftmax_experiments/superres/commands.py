@@ -270,9 +270,10 @@ def _spread_function(
         console.print(f"The point-spread function is {_wide(found, side)}.", soft_wrap=True)
         return found.psf
     if found is not None and found.differs(given):
+        width = found.sigma_if(sampled=given.sampled)
         console.print(
-            f"Warning: --psf {options.psf} does not fit the frames. Emitters are "
-            f"{_wide(found, side)}. Try --psf auto.",
+            f"Warning: --psf {options.psf} does not fit the frames. Emitters that stand alone are "
+            f"{width * side:.0f} nm wide ({found.number} of them). Try --psf auto.",
             soft_wrap=True,
         )
     return given
@@ -280,14 +281,11 @@ def _spread_function(
 
 def _wide(found: Width, side: float) -> str:
     """Say how wide emitters are, and how sure that is."""
-    kind = {
-        None: "integrated, as cameras do; too dim to tell",
-        False: "integrated",
-        True: "sampled",
-    }
+    kinds = {None: "pixels integrate it, or so it is taken", False: "pixels integrate it"}
     return (
-        f"{found.sigma * side:.0f} ± {max(1.0, found.error * side):.0f} nm wide (pixels: "
-        f"{kind[found.sampled]}), from {found.number} emitters that stand alone"
+        f"{found.sigma * side:.0f} ± {max(1.0, found.error * side):.0f} nm wide "
+        f"({kinds.get(found.sampled, 'pixels sample it')}), by {found.number} emitters that stand "
+        "alone"
     )
 
 

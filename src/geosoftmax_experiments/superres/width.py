@@ -47,7 +47,7 @@ FIT_STEPS = 12
 #: By how much the better kind of pixels explains emitters, in log-likelihood, to be told.
 TELLING = 3.0
 #: Two widths differ if they do so by this share, and by this many standard errors.
-SHARE, ERRORS = 0.05, 4.0
+SHARE, ERRORS = 0.08, 4.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,8 +70,12 @@ class Width:
 
     def differs(self, given: Psf) -> bool:
         """Return whether emitters are wider, or narrower, than a given function."""
-        mine, other = (_apparent(one) for one in (self.psf, given))
+        mine, other = self.sigma_if(sampled=True), _apparent(given)
         return abs(mine - other) > max(SHARE * other, ERRORS * self.error)
+
+    def sigma_if(self, *, sampled: bool) -> float:
+        """Return the width that pixels show, of a function which they sample or integrate."""
+        return math.sqrt(_apparent(self.psf) ** 2 - (0 if sampled else 1 / 12))
 
 
 def _apparent(psf: Psf) -> float:

@@ -48,6 +48,8 @@ def test_bright_and_narrow_emitters_tell_how_pixels_see(sampled):
 def test_sampling_widens_what_pixels_show():
     assert not Width(1.1, 0.001, 100, True).differs(Psf((1.21 - 1 / 12) ** 0.5))
     assert Width(1.1, 0.001, 100, None).differs(Psf(1.0, sampled=True))
+    assert Width(1.1, 0.001, 100, True).sigma_if(sampled=True) == pytest.approx(1.1)
+    assert Width(1.1, 0.001, 100, None).sigma_if(sampled=False) == pytest.approx(1.1)
 
 
 def test_too_few_tell_nothing():
@@ -69,7 +71,9 @@ def test_the_command_measures_and_warns(tmp_path):
 
     assert "The point-spread function is 13" in say("--psf", "auto")
     for wrong in ("100nm", "160nm"):
-        assert f"--psf {wrong} does not fit the frames. Emitters are 1" in say("--psf", wrong)
+        assert f"--psf {wrong} does not fit the frames. Emitters that stand alone are 13" in say(
+            "--psf", wrong
+        )
     assert "does not fit" not in say("--psf", "130nm")
     refused = call(
         "localize", path, *common, "--psf", "auto", "--sampled", "-o", tmp_path / "a.csv"
