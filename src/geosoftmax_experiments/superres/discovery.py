@@ -21,8 +21,9 @@ from torch import Tensor
 from geosoftmax_experiments.superres.emitters import Settings, localise
 from geosoftmax_experiments.superres.guesses import guess_background
 from geosoftmax_experiments.superres.measures import Emitters, model, prune
+from geosoftmax_experiments.superres.precision import measure_grain
 
-__all__ = ["LEAST", "Threshold", "least_threshold", "measure_grain", "redraw", "threshold_at"]
+__all__ = ["LEAST", "Threshold", "least_threshold", "redraw", "threshold_at"]
 
 #: Thresholds lie between so many standard deviations of the counts that one emitter gets in noise.
 #: The least is that of the trial. Beyond the most it is not noise that makes false emitters.
@@ -44,18 +45,9 @@ class Threshold(NamedTuple):
     rate: float
 
 
-def measure_grain(frames: Tensor, found: Emitters, settings: Settings) -> float:
-    """Return the variance of the noise for each count of light: the gain of an ideal camera."""
-    light = (model(found, frames, settings.psf) - settings.base).clamp_min(1.0)
-    rest = frames - model(found, frames, settings.psf)
-    fitted = 3 * (found.counts > 0).sum(-1) + 1
-    free = (frames[0].numel() - fitted).clamp_min(1)
-    return float(((rest.square() / light).sum((1, 2)) / free).median())
-
-
 def redraw(frames: Tensor, found: Emitters, settings: Settings) -> Tensor:
     """Return frames of the same emitters with other noise of the same strength."""
-    grain = measure_grain(frames, found, settings)
+    grain = measure_grain(frames, found, settings.psf, settings.base).median()
     clean = model(found, frames, settings.psf)
     generator = torch.Generator().manual_seed(0)  # on the CPU: all devices draw the same
     noise = torch.randn(frames.shape, generator=generator).to(frames)

@@ -21,7 +21,7 @@ from geosoftmax_experiments.superres.brightness import Brightness
 from geosoftmax_experiments.superres.measures import Emitters, distances, model
 from geosoftmax_experiments.superres.psf import Psf
 
-__all__ = ["deviations", "variances"]
+__all__ = ["deviations", "measure_grain", "variances"]
 
 #: Half the side of a patch, in standard deviations of the spread function.
 PATCH = 4.0
@@ -33,16 +33,21 @@ TOGETHER = 2**24
 RIDGE = 1e-6
 
 
-def variances(frames: Tensor, state: Emitters, psf: Psf, base: float) -> Tensor:
-    """Return the variance of each pixel: the light there, times what each count of it has.
+def measure_grain(frames: Tensor, state: Emitters, psf: Psf, base: float) -> Tensor:
+    """Return the variance of the noise for each count of light, in what the fit of a frame leaves.
 
-    That is measured, frame by frame, by what the fit leaves.
+    It is the gain of an ideal camera.
     """
     clean = model(state, frames, psf)
     light = (clean - base).clamp_min(1.0)
     free = frames[0].numel() - 3 * (state.counts > 0).sum(-1) - 1
-    grain = ((frames - clean).square() / light).sum((1, 2)) / free.clamp_min(1)
-    return light * grain.clamp_min(1e-12)[:, None, None]
+    return ((frames - clean).square() / light).sum((1, 2)) / free.clamp_min(1)
+
+
+def variances(frames: Tensor, state: Emitters, psf: Psf, base: float) -> Tensor:
+    """Return the variance of each pixel: the light there, times what each count of it has."""
+    light = (model(state, frames, psf) - base).clamp_min(1.0)
+    return light * measure_grain(frames, state, psf, base).clamp_min(1e-12)[:, None, None]
 
 
 def deviations(
