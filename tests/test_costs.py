@@ -181,7 +181,15 @@ QUARTIC = (_X[:, None] - _X).abs() ** 4
 def test_a_multiple_that_is_not_positive_definite_is_refused():
     cost = DenseCost(QUARTIC)
     assert (cost * 2).size == 3
-    for scaled in (lambda: cost / 10, lambda: 0.1 * cost, lambda: cost * torch.tensor(0.1)):
+    learnt = torch.tensor(0.1, requires_grad=True)
+    own = DenseCost(QUARTIC.clone().requires_grad_())
+    for scaled in (
+        lambda: cost / 10,
+        lambda: 0.1 * cost,
+        lambda: cost * torch.tensor(0.1),
+        lambda: cost * learnt,
+        lambda: own / 10,
+    ):
         with pytest.raises(ValueError, match="every_scale=True"):
             scaled()
 

@@ -537,9 +537,9 @@ def check_scaled(C: Tensor, factor: Tensor) -> None:
         check_positive_definite(C)
     except ValueError:
         raise ValueError(
-            f"this cost cannot be multiplied by {float(factor):g}: exp(-C/2) is positive definite "
-            "for C as it was, not for that multiple. DenseCost.repair(C, every_scale=True) returns "
-            "the nearest cost of which every multiple is usable."
+            f"this cost cannot be multiplied by {float(factor.detach()):g}: exp(-C/2) is positive "
+            "definite for C as it was, not for that multiple. DenseCost.repair(C, "
+            "every_scale=True) returns the nearest cost of which every multiple is usable."
         ) from None
 
 
