@@ -25,7 +25,8 @@ class GeometricClassifier(LinearGeometric):
     ----------
     cost : {"squared", "absolute", "zero-one"}, array of shape (n_classes, n_classes), or Cost
         The cost between classes. The names are for positions 0, 1, 2, … in the order of the
-        classes.
+        classes, whatever numbers their labels are: labels 1, 2, 5, 10 lie as far apart as 0, 1, 2,
+        3 (there is a warning). If their distances count, give ``LineCost([1, 2, 5, 10])``.
     scale : float
         The factor of the cost, also of one that is given. The paper's ordinal cost is the squared
         one times 0.5; see the notes for the default.
@@ -34,7 +35,8 @@ class GeometricClassifier(LinearGeometric):
     decision : {"auto", "median", "mean", "mode", "cost", "scores"}
         Which class to predict. By default ``"median"`` where classes lie on a line (``"squared"``,
         ``"absolute"``, a `LineCost`), and ``"cost"`` for other costs. ``"median"`` and ``"mean"``
-        are the classes of least expected absolute and squared error, in positions; ``"mode"`` is
+        are the classes of least expected absolute and squared error, in the positions of the cost
+        (0, 1, 2, … where it has none); ``"mode"`` is
         the most probable one, ``"cost"`` the one of least expected `cost`, and ``"scores"``, as in
         the paper, the one with the largest score. Only ``"mode"`` is always the largest entry of
         `predict_proba`: a median lies between classes that are more probable than itself.
