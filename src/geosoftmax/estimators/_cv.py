@@ -7,7 +7,9 @@ import itertools
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import check_scoring
+from sklearn.metrics._scorer import _BaseScorer
 from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
 
@@ -227,7 +229,29 @@ def _score(task: Task, model: GeometricClassifier, test: Any) -> float:
         return 1.0 - mean if task.decision in ("mode", "scores") else -mean
     weighted = "sample_weight" in inspect.signature(task.scorer).parameters
     options = {"sample_weight": weight} if weighted and (weight != weight[0]).any() else {}
-    return float(task.scorer(model, X, task.classes[target], **options))
+    scored = SortedView(model) if isinstance(task.scorer, _BaseScorer) else model
+    return float(task.scorer(scored, X, task.classes[target], **options))
+
+
+class SortedView(ClassifierMixin, BaseEstimator):
+    """A fitted model with sorted classes: scorers of scikit-learn take them for sorted."""
+
+    def __init__(self, model: GeometricClassifier) -> None:
+        self.model = model
+        self._order = np.argsort(model.classes_)
+        self.classes_ = model.classes_[self._order]
+
+    def predict(self, X: Any) -> np.ndarray:
+        return self.model.predict(X)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        return self.model.predict_proba(X)[:, self._order]
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        values = self.model.decision_function(X)
+        if values.ndim == 1:
+            return -values if self._order[0] == 1 else values
+        return values[:, self._order]
 
 
 def _badness(found: Fit) -> tuple[bool, float]:
