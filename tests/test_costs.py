@@ -280,6 +280,19 @@ def test_python_numbers_keep_all_their_digits(cost):
     assert float(cost.matrix()[0, 1]) == 0.1
 
 
+def test_numbers_of_numpy_are_numbers():
+    """As ``y.max() + 1`` and entries of grids of parameters are."""
+    assert LineCost(np.int64(3)).shape == ZeroOneCost(np.int32(3)).shape == (3,)
+    assert GridCost((np.int64(2), np.int64(3))).shape == (2, 3)
+    for factor in (np.float64(2.0), np.float32(2.0), np.int64(2)):
+        assert torch.equal((LineCost(3) * factor).matrix(), (LineCost(3) * 2).matrix())
+        assert torch.equal((LineCost(3) / factor).matrix(), (LineCost(3) / 2).matrix())
+    with pytest.raises(TypeError, match="multiplied by a number"):
+        LineCost(3) * np.bool_(True)
+    with pytest.raises(TypeError, match="must be an integer"):
+        LineCost(True)
+
+
 def test_small_asymmetries_are_averaged():
     C = line([0, 1, 3], 1)
     C[0, 1] += 2e-6
