@@ -13,12 +13,13 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import track
 from sklearn.metrics import confusion_matrix
+from sklearn.preprocessing import StandardScaler
 
-from geosoftmax.estimators import GeometricClassifier
+from geosoftmax.estimators import GeometricClassifierCV
 from geosoftmax_experiments import files
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.ordinal import encoding
-from geosoftmax_experiments.ordinal.decisions import Prediction, decide
+from geosoftmax_experiments.ordinal.decisions import Prediction, decide, predict
 from geosoftmax_experiments.ordinal.measures import (
     MEASURES,
     measure_labels,
@@ -26,13 +27,7 @@ from geosoftmax_experiments.ordinal.measures import (
 )
 from geosoftmax_experiments.ordinal.models import MODELS
 from geosoftmax_experiments.ordinal.saved import OrdinalModel, load_model, save_model
-from geosoftmax_experiments.ordinal.selection import (
-    choose,
-    fit,
-    inner_folds,
-    one_thread,
-    standardise,
-)
+from geosoftmax_experiments.ordinal.selection import best, inner_splits, one_thread, search
 from geosoftmax_experiments.pages import (
     as_markdown,
     escape,
@@ -98,25 +93,35 @@ def _fit_all(
     decision: str,
 ) -> OrdinalModel:
     """Choose parameters by validation on all samples, and fit to all of them."""
-    chosen = choose(MODELS["g-scale"], X, y, len(classes), FOLDS)
-    rule, parameters = chosen[decision, "mae"]
-    mean, spread = standardise(X)
-    alpha, scale = parameters["alpha"], parameters["scale"]
-    labels = np.arange(len(classes))
-    found = GeometricClassifier("squared", scale=scale, alpha=alpha, classes=labels)
-    found.fit((X - mean) / spread, y)
+    scaler: Any = StandardScaler().fit(X)
+    found = _chosen(scaler.transform(X), y, len(classes), decision, FOLDS)
     return OrdinalModel(
         target=target,
         classes=classes,
         columns=columns,
-        decision=rule,
+        decision=found.decision_,
         coef=found.coef_,
         intercept=found.intercept_,
-        mean=mean,
-        spread=spread,
-        alpha=alpha,
-        scale=scale,
+        mean=scaler.mean_,
+        spread=scaler.scale_,
+        alpha=found.alpha_,
+        scale=found.scale_,
     )
+
+
+def _chosen(
+    X: np.ndarray, y: np.ndarray, classes: int, decision: str, folds: int
+) -> GeometricClassifierCV:
+    """Fit with penalty, scale and, where it is not given, decision chosen by the least MAE."""
+    model = MODELS["g-scale"]
+    return GeometricClassifierCV(
+        scales=model.scales,
+        alphas=model.alphas,
+        decision=model.decisions if decision == "chosen" else decision,
+        scoring="neg_mean_absolute_error",
+        classes=np.arange(classes),
+        cv=inner_splits(y, folds),
+    ).fit(X, y)
 
 
 def _validate(
@@ -126,17 +131,21 @@ def _validate(
 
     Returns the scores, and the predictions of the geometric model.
     """
-    number = inner_folds(y, FOLDS)
     names = ("g-scale", "lr")
     probabilities = {name: np.empty((len(y), classes)) for name in names}
     labels = {name: np.empty(len(y), dtype=int) for name in names}
-    for k in track(range(FOLDS), "validating", console=console):
-        out = number == k
-        for name in names:
-            choice = choose(MODELS[name], X[~out], y[~out], classes, INNER)
-            key = (decision, "mae") if (decision, "mae") in choice else ("chosen", "mae")
-            rule, parameters = choice[key]
-            found = fit(MODELS[name], X[~out], y[~out], classes, parameters)(X[out])
+    for train, out in track(inner_splits(y, FOLDS), "validating", console=console):
+        scaler: Any = StandardScaler().fit(X[train])
+        seen, held = scaler.transform(X[train]), scaler.transform(X[out])
+        geometric = _chosen(seen, y[train], classes, decision, INNER)
+        table = search(MODELS["lr"], seen, y[train], classes, inner_splits(y[train], INNER))
+        if decision in MODELS["lr"].decisions:
+            table = table[table["decision"] == decision]
+        choice = best(table, "mae")
+        logistic = MODELS["lr"].fit(seen, y[train], classes, choice["alpha"])
+        rules = geometric.decision_, choice["decision"]
+        for name, model, rule in zip(names, (geometric, logistic), rules, strict=True):
+            found = predict(model, held, classes)
             probabilities[name][out] = found.probabilities
             labels[name][out] = decide(found, rule)
     rows = []

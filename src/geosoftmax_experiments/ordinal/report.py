@@ -274,16 +274,15 @@ def _models(rows: pd.DataFrame, settings: Settings) -> str:
     for name in settings.models:
         part: Any = rows[rows["model"] == name]
         units: Any = part.drop_duplicates(["set", "fold"])
-        grid = settings.grids[name]
-        values = ", ".join(f"{value:g}" for value in dict.fromkeys(p["alpha"] for p in grid))
-        scales = ", ".join(
-            f"{s:g}" for s in dict.fromkeys(p["scale"] for p in grid if "scale" in p)
+        alphas, scales = (
+            ", ".join(f"{value:g}" for value in settings.grids[name][key])
+            for key in ("alphas", "scales")
         )
         lines.append(
             {
                 "model": MODELS[name].label,
                 "what": MODELS[name].note,
-                "penalties": values,
+                "penalties": alphas,
                 "scales": scales or "–",
                 "seconds a fold": f"{units['seconds'].mean():.2f}",
                 "fits not converged": int(units["unconverged"].sum()),

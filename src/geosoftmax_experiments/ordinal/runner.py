@@ -128,21 +128,23 @@ def run(
 
 
 def _work(
-    unit: Unit, fold: Fold, grid: list[dict[str, float]], inner: int
+    unit: Unit, fold: Fold, grid: dict[str, list[float]], inner: int
 ) -> tuple[Unit, list[dict[str, Any]]]:
     """Do a unit on one thread: workers share the cores among them."""
+    candidates = {name: tuple(values) for name, values in grid.items()}
     try:
         with one_thread():
-            model = replace(MODELS[unit.model], grid=tuple(grid))
-            return unit, measure_fold(model, fold, inner)
+            return unit, measure_fold(replace(MODELS[unit.model], **candidates), fold, inner)
     except Exception as error:
         error.add_note(f"in {unit}")
         raise
 
 
-def _grid(model: str, quick: bool) -> list[dict[str, float]]:
-    points = list(MODELS[model].grid)
-    if not quick:
-        return points
-    few = [point for point in points if point["alpha"] in QUICK_ALPHAS]
-    return [point for point in few if point.get("scale", QUICK_SCALES[0]) in QUICK_SCALES]
+def _grid(name: str, quick: bool) -> dict[str, list[float]]:
+    model = MODELS[name]
+    few = {"alphas": QUICK_ALPHAS, "scales": QUICK_SCALES}
+    given = {"alphas": model.alphas, "scales": model.scales}
+    return {
+        key: [one for one in values if not quick or one in few[key]]
+        for key, values in given.items()
+    }
