@@ -27,7 +27,7 @@ from geosoftmax_experiments.ordinal.measures import (
 )
 from geosoftmax_experiments.ordinal.models import MODELS
 from geosoftmax_experiments.ordinal.saved import OrdinalModel, load_model, save_model
-from geosoftmax_experiments.ordinal.selection import best, inner_splits, one_thread, search
+from geosoftmax_experiments.ordinal.selection import best, inner_splits, search
 from geosoftmax_experiments.pages import (
     as_markdown,
     escape,
@@ -36,6 +36,7 @@ from geosoftmax_experiments.pages import (
     save,
     write_csv,
 )
+from geosoftmax_experiments.runs import one_thread
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 

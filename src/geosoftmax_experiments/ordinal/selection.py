@@ -12,20 +12,16 @@ other classifier.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import time
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
-from threadpoolctl import threadpool_limits
 
 from geosoftmax.estimators import GeometricClassifier, GeometricClassifierCV
 from geosoftmax_experiments.data.ordinal import Fold
@@ -38,21 +34,9 @@ from geosoftmax_experiments.ordinal.measures import (
 )
 from geosoftmax_experiments.ordinal.models import Model
 
-__all__ = ["best", "inner_splits", "measure_fold", "one_thread", "search", "search_geometric"]
+__all__ = ["best", "inner_splits", "measure_fold", "search", "search_geometric"]
 
 Splits = list[tuple[np.ndarray, np.ndarray]]
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Keep linear algebra to one thread: in fits this small, several wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 # ------------------------------------------------------------------ choosing
