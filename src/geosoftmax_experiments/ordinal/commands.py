@@ -57,20 +57,17 @@ def compare(options: CompareOptions) -> None:
 
 def run_compare(options: CompareOptions, console: Console) -> None:
     """Run what is missing, write the report, and print the table of means."""
-    from geosoftmax_experiments.ordinal.comparison import Comparison, refuse_older
+    from geosoftmax_experiments.data.ordinal import PUBLISHED_FOLDS
+    from geosoftmax_experiments.ordinal.comparison import Comparison, load_folds, refuse_older
     from geosoftmax_experiments.ordinal.report import console_table, write_report
     from geosoftmax_experiments.runs import Backend
 
     jobs = -1 if options.jobs is None else options.jobs
     backend = Backend(options.backend, jobs, options.scheduler)
-    comparison = Comparison.of_source(
-        options.source,
-        read_names("--sets", options.sets),
-        options.folds,
-        read_names("--models", options.models),
-        inner=options.inner,
-        quick=options.quick,
-    )
+    models, sets = read_names("--models", options.models), read_names("--sets", options.sets)
+    count = options.folds or (1 if options.quick else PUBLISHED_FOLDS)
+    folds = load_folds(options.source, sets, count)
+    comparison = Comparison.of(options.source, folds, models, options.inner, options.quick)
     usual = "results/ordinal-quick" if options.quick else "results/ordinal"
     folder = options.output or Path(usual)
     if not options.fresh:

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.ordinal.comparison import Comparison, refuse_older
+from geosoftmax_experiments.ordinal.comparison import Comparison, load_folds, refuse_older
 from geosoftmax_experiments.runs import Backend
 from tests.processes import accept_interrupts
 
@@ -23,6 +23,10 @@ OPTIONS = ["--source", "skordinal", "--sets", "balance-scale,LEV", "--models", "
 COMMAND = [*PROGRAM, "ordinal", "compare", *OPTIONS, "--folds", "3", "--jobs", "1", "--quick"]
 ASKED = ("skordinal", ("balance-scale", "LEV"), 3, ("lr", "pom", "ridge"))
 UNITS = 2 * 3 * 3
+
+
+def compared(source, sets, count, models, *, quick=True):
+    return Comparison.of(source, load_folds(source, sets, count), models, 3, quick)
 
 
 def run(comparison, folder, backend=None):
@@ -42,7 +46,7 @@ def same_rows(one: pd.DataFrame, other: pd.DataFrame) -> None:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """The rows of a run that nothing disturbed."""
-    return run(Comparison.of_source(*ASKED, quick=True), tmp_path_factory.mktemp("whole"))
+    return run(compared(*ASKED), tmp_path_factory.mktemp("whole"))
 
 
 def test_a_run_that_is_killed_continues(whole, tmp_path):
@@ -89,7 +93,7 @@ def test_an_interrupt_says_what_is_kept(tmp_path):
 
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="no limits of file sizes")
 def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path):
-    comparison = Comparison.of_source(*ASKED, quick=True)
+    comparison = compared(*ASKED)
     first, second, *_ = comparison.units()
     with comparison.store(tmp_path).opened() as store:
         store.write(first.key, [{"kept": 1}])
@@ -117,7 +121,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path):
 def test_two_processes_and_a_cluster_give_the_same_rows(whole, tmp_path):
     from distributed import LocalCluster
 
-    comparison = Comparison.of_source(*ASKED, quick=True)
+    comparison = compared(*ASKED)
     same_rows(run(comparison, tmp_path / "local", Backend(jobs=2)), whole)
     with LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
@@ -127,14 +131,14 @@ def test_two_processes_and_a_cluster_give_the_same_rows(whole, tmp_path):
 
 
 def test_other_settings_are_refused(tmp_path):
-    comparison = Comparison.of_source(*ASKED, quick=True)
+    comparison = compared(*ASKED)
     with comparison.store(tmp_path).opened():
         pass
     changed = comparison.settings.data | {"LEV": "changed"}
     settings = replace(comparison.settings, data=changed)
     for other, message in (
-        (Comparison.of_source(*ASKED[:2], 2, ASKED[3], quick=True), "folds 3, now 2.*--output"),
-        (Comparison.of_source(*ASKED), r"grids \(lr"),
+        (compared(*ASKED[:2], 2, ASKED[3]), "folds 3, now 2.*--output"),
+        (compared(*ASKED, quick=False), r"grids \(lr"),
         (replace(comparison, settings=settings), "settings: other data for LEV"),
     ):
         with (
@@ -146,7 +150,7 @@ def test_other_settings_are_refused(tmp_path):
 
 def test_folders_of_the_first_version_are_refused(tmp_path):
     refuse_older(tmp_path)  # nothing there
-    with Comparison.of_source(*ASKED, quick=True).store(tmp_path).opened():
+    with compared(*ASKED).store(tmp_path).opened():
         refuse_older(tmp_path)
     settings = json.loads((tmp_path / "settings.json").read_text())
     (tmp_path / "settings.json").write_text(json.dumps(settings | {"format": 1}))
@@ -155,7 +159,7 @@ def test_folders_of_the_first_version_are_refused(tmp_path):
 
 
 def test_damaged_results_are_named(tmp_path):
-    comparison = Comparison.of_source(*ASKED, quick=True)
+    comparison = compared(*ASKED)
     run(comparison, tmp_path)
     path = tmp_path / "units" / "LEV.1.lr.json"
     for damaged in ("[{", path.read_text().replace('"LEV"', '"ERA"')):
@@ -166,4 +170,4 @@ def test_damaged_results_are_named(tmp_path):
 
 def test_unknown_models_are_named():
     with pytest.raises(UserError, match="no model 'svm'"):
-        Comparison.of_source("skordinal", models=("svm",))
+        compared("skordinal", ("LEV",), 1, ("svm",))
