@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from geosoftmax.costs.base import Cost
 from geosoftmax.estimators._reading import (
     measure_of,
     read_classes,
-    read_decision,
+    read_decisions,
     read_order,
     rule_for,
     warn_of_alphabet,
@@ -61,9 +62,7 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples, n_classes)
         """
-        scores = self._scores(X)
-        alpha = geometric_softmax(torch.from_numpy(scores.astype(np.float64)), self.cost_)
-        return alpha.numpy().astype(scores.dtype, copy=False)
+        return _probabilities(self, _scores(self, X))
 
     def predict_cost(self, X: Any) -> np.ndarray:
         """Return what predicting each class is expected to cost, by the measure of `decision`.
@@ -101,7 +100,7 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
             For two classes of shape (n_samples,): positive for the second.
         """
         check_is_fitted(self)
-        values = self._scores(X) if self.decision == "scores" else -self.predict_cost(X)
+        values = _scores(self, X) if _rule(self) == "scores" else -self.predict_cost(X)
         return values[:, 1] - values[:, 0] if len(self.classes_) == 2 else values
 
     def predict(self, X: Any) -> np.ndarray:
@@ -115,19 +114,14 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples,)
         """
-        chosen = chosen_positions(self, X)
-        return self.classes_[chosen]
-
-    def _scores(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
-        return np.asarray(X @ self.coef_.T) + self.intercept_
+        (chosen,) = decided(self, X, [_rule(self)])
+        return self.classes_[chosen]
 
     # ------------------------------------------------------------------ reading
 
     def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray]:
         """Validate; set `classes_`; return X, the positions of the classes of y, the weights."""
-        read_decision(self.decision)
         given = y
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS, order="C")
         order = read_order(given, self.classes, self.cost)
@@ -151,15 +145,32 @@ def set_fitted(
 
 
 def _rule(model: LinearGeometric) -> str:
-    return model.decision_ if model.decision == "auto" else rule_for(model.decision, [model.cost_])
+    """Return the rule to decide by: that of the fit, unless `decision` names one."""
+    named = read_decisions(model.decision)
+    if len(named) > 1 or named == ["auto"]:
+        return model.decision_
+    return rule_for(named[0], [model.cost_])
 
 
-def chosen_positions(model: LinearGeometric, X: Any) -> np.ndarray:
-    """Return the positions of the classes to predict."""
+def _scores(model: LinearGeometric, X: Any) -> np.ndarray:
     check_is_fitted(model)
-    rule = _rule(model)
-    if rule == "scores":
-        values = model.decision_function(X)
-        return (values > 0).astype(int) if values.ndim == 1 else values.argmax(1)
-    alpha = torch.from_numpy(model.predict_proba(X))
-    return decide(alpha, measure_of(rule, model.cost_)).numpy()
+    X = validate_data(model, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+    return np.asarray(X @ model.coef_.T) + model.intercept_
+
+
+def _probabilities(model: LinearGeometric, scores: np.ndarray) -> np.ndarray:
+    alpha = geometric_softmax(torch.from_numpy(scores.astype(np.float64)), model.cost_)
+    return alpha.numpy().astype(scores.dtype, copy=False)
+
+
+def decided(model: LinearGeometric, X: Any, rules: Sequence[str]) -> list[np.ndarray]:
+    """Return the positions of the classes to predict under each of the rules."""
+    scores = _scores(model, X)
+    alpha = None
+    if any(rule != "scores" for rule in rules):
+        alpha = torch.from_numpy(_probabilities(model, scores))
+    return [
+        scores.argmax(1) if alpha is None or rule == "scores"
+        else decide(alpha, measure_of(rule, model.cost_)).numpy()
+        for rule in rules
+    ]  # fmt: skip
