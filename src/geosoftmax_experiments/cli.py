@@ -107,9 +107,10 @@ def ordinal(
     ),
 ) -> None:
     """Compare g-logistic with its rivals on the ordinal sets that come with skordinal."""
-    from geosoftmax_experiments.ordinal.commands import compare
+    from geosoftmax_experiments.ordinal.commands import CompareOptions, run_compare
 
-    compare(output, source="skordinal", folds=3, quick=True, fresh=True)
+    options = CompareOptions(output=output, source="skordinal", folds=3, quick=True, fresh=True)
+    run_compare(options, Console())
 
 
 @demos.command()

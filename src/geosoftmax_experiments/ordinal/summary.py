@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from geosoftmax_experiments.ordinal.decisions import LABELS
 from geosoftmax_experiments.ordinal.measures import CRITERIA, MEASURES
 from geosoftmax_experiments.ordinal.models import MODELS
 
@@ -236,8 +235,3 @@ def signed_ranks(table: pd.DataFrame, reference: Method, lower_is_better: bool) 
     weight = np.arange(len(result), 0, -1)
     result["p (Holm)"] = np.minimum(1.0, np.maximum.accumulate(result["p"] * weight))
     return result
-
-
-def decision_labels(rows: pd.DataFrame) -> dict[str, str]:
-    """Return what the decisions in the rows mean."""
-    return {rule: LABELS[rule] for rule in dict.fromkeys(rows["decision"])}

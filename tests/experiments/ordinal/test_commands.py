@@ -67,6 +67,7 @@ def test_fit_and_predict(tmp_path, monkeypatch):
         (["compare", "--source", "uci"], "no source 'uci'"),
         (["compare", "--source", "skordinal", "--sets", "cars"], "no set 'cars'"),
         (["compare", "--backend", "dask"], "belong together"),
+        (["compare", "--models", "lr,pom,lr"], "twice in --models lr,pom,lr"),
         (["fit", "none.csv", "--target", "y", "-o", "m"], "no file none.csv"),
         (["fit", "none.csv", "--target", "y", "-o", "m", "--decision", "x"], "no decision 'x'"),
         (["predict", "none", "none.csv", "-o", "p.csv"], "not a model"),

@@ -1,4 +1,4 @@
-"""Long work: what is killed continues, a cluster does the same, and nothing is lost."""
+"""A comparison as a run: what is killed continues, a cluster does the same, and nothing is lost."""
 
 import json
 import os
@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 
 from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.ordinal.runner import Backend, make_settings, run
-from geosoftmax_experiments.ordinal.store import Store
+from geosoftmax_experiments.ordinal.comparison import Comparison, refuse_older
+from geosoftmax_experiments.runs import Backend
 from tests.processes import accept_interrupts
 
 PROGRAM = [sys.executable, "-c", "from geosoftmax_experiments.cli import app; app()"]
@@ -25,8 +25,9 @@ ASKED = ("skordinal", ("balance-scale", "LEV"), 3, ("lr", "pom", "ridge"))
 UNITS = 2 * 3 * 3
 
 
-def console():
-    return Console(quiet=True)
+def run(comparison, folder, backend=None):
+    with comparison.store(folder).opened() as store:
+        return comparison.run(store, backend or Backend(jobs=1), Console(quiet=True))
 
 
 def same_rows(one: pd.DataFrame, other: pd.DataFrame) -> None:
@@ -41,11 +42,7 @@ def same_rows(one: pd.DataFrame, other: pd.DataFrame) -> None:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """The rows of a run that nothing disturbed."""
-    folder = tmp_path_factory.mktemp("whole")
-    settings, folds = make_settings(*ASKED, quick=True)
-    store = Store(folder, settings)
-    run(store, folds, Backend(jobs=1), console())
-    return store
+    return run(Comparison.of_source(*ASKED, quick=True), tmp_path_factory.mktemp("whole"))
 
 
 def test_a_run_that_is_killed_continues(whole, tmp_path):
@@ -64,11 +61,11 @@ def test_a_run_that_is_killed_continues(whole, tmp_path):
     again = subprocess.run(
         [*COMMAND, "-o", str(tmp_path)], capture_output=True, text=True, check=True
     )
-    assert f"{len(done)} of {UNITS} units are done already" in again.stdout
+    assert f"{len(done)} of {UNITS} are done already" in again.stdout
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in done.items())
     assert not list(units.glob(".*"))
-    same_rows(pd.read_parquet(tmp_path / "rows.parquet"), whole.rows())
-    same_rows(pd.read_csv(tmp_path / "rows.csv"), whole.rows())
+    same_rows(pd.read_parquet(tmp_path / "rows.parquet"), whole)
+    same_rows(pd.read_csv(tmp_path / "rows.csv"), whole)
 
 
 def test_an_interrupt_says_what_is_kept(tmp_path):
@@ -85,16 +82,17 @@ def test_an_interrupt_says_what_is_kept(tmp_path):
     process.send_signal(signal.SIGINT)
     error = process.communicate()[1]
     assert process.returncode == 130
-    assert f"of {10 * UNITS} units are kept" in error
+    assert f"of {10 * UNITS} are kept" in error
     assert "the same command continues" in error
     assert "Traceback" not in error
 
 
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="no limits of file sizes")
-def test_a_full_disk_is_one_line_and_loses_nothing(whole, tmp_path):
-    store = Store(tmp_path, whole.settings)
-    first = whole.settings.units()[0]
-    store.write(first, [{"kept": 1}])
+def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path):
+    comparison = Comparison.of_source(*ASKED, quick=True)
+    first, second, *_ = comparison.units()
+    with comparison.store(tmp_path).opened() as store:
+        store.write(first.key, [{"kept": 1}])
 
     def limit():  # every file that grows beyond a few bytes fails, as on a full disk
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -112,74 +110,60 @@ def test_a_full_disk_is_one_line_and_loses_nothing(whole, tmp_path):
     assert "Could not write" in failed.stderr
     assert "Hint:" in failed.stderr
     assert "Traceback" not in failed.stderr
-    assert [path.name for path in (tmp_path / "units").iterdir()] == ["balance-scale.0.lr.json"]
-    assert store.missing() == whole.settings.units()[1:]
+    assert store.keys() == [first.key]
+    assert second.key not in store
 
 
 def test_two_processes_and_a_cluster_give_the_same_rows(whole, tmp_path):
     from distributed import LocalCluster
 
-    settings, folds = make_settings(*ASKED, quick=True)
-    local = Store(tmp_path / "local", settings)
-    run(local, folds, Backend(jobs=2), console())
-    same_rows(local.rows(), whole.rows())
+    comparison = Comparison.of_source(*ASKED, quick=True)
+    same_rows(run(comparison, tmp_path / "local", Backend(jobs=2)), whole)
     with LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
     ) as cluster:
-        far = Store(tmp_path / "far", settings)
-        run(far, folds, Backend("dask", scheduler=cluster.scheduler_address), console())
-    same_rows(far.rows(), whole.rows())
+        backend = Backend("dask", scheduler=cluster.scheduler_address)
+        same_rows(run(comparison, tmp_path / "far", backend), whole)
 
 
-@pytest.mark.slow
-def test_a_scheduler_that_does_not_answer_is_one_line(whole, tmp_path):
-    with pytest.raises(UserError, match=r"No dask scheduler answers at tcp://127.0.0.1:9"):
-        run(
-            Store(tmp_path, whole.settings),
-            {},
-            Backend("dask", scheduler="tcp://127.0.0.1:9"),
-            console(),
-        )
+def test_other_settings_are_refused(tmp_path):
+    comparison = Comparison.of_source(*ASKED, quick=True)
+    with comparison.store(tmp_path).opened():
+        pass
+    changed = comparison.settings.data | {"LEV": "changed"}
+    settings = replace(comparison.settings, data=changed)
+    for other, message in (
+        (Comparison.of_source(*ASKED[:2], 2, ASKED[3], quick=True), "folds 3, now 2.*--output"),
+        (Comparison.of_source(*ASKED), r"grids \(lr"),
+        (replace(comparison, settings=settings), "settings: other data for LEV"),
+    ):
+        with (
+            pytest.raises(UserError, match=f"made with other settings: .*{message}|{message}"),
+            other.store(tmp_path).opened(),
+        ):
+            pass
 
 
-def test_other_settings_are_refused(whole):
-    other, _ = make_settings(*ASKED[:2], 2, ASKED[3], quick=True)
-    with pytest.raises(UserError, match=r"made with other settings: folds 3, now 2.*--output"):
-        Store(whole.folder, other)
-    slow, _ = make_settings(*ASKED)
-    with pytest.raises(UserError, match=r"grids \(lr"):
-        Store(whole.folder, slow)
-    data = whole.settings.data | {"LEV": "changed"}
-    with pytest.raises(UserError, match="settings: other data for LEV"):
-        Store(whole.folder, replace(whole.settings, data=data))
+def test_folders_of_the_first_version_are_refused(tmp_path):
+    refuse_older(tmp_path)  # nothing there
+    with Comparison.of_source(*ASKED, quick=True).store(tmp_path).opened():
+        refuse_older(tmp_path)
+    settings = json.loads((tmp_path / "settings.json").read_text())
+    (tmp_path / "settings.json").write_text(json.dumps(settings | {"format": 1}))
+    with pytest.raises(UserError, match=r"made by an earlier geosoftmax.*--fresh"):
+        refuse_older(tmp_path)
 
 
-def test_damaged_results_are_named(whole, tmp_path):
-    store = Store(tmp_path, whole.settings)
+def test_damaged_results_are_named(tmp_path):
+    comparison = Comparison.of_source(*ASKED, quick=True)
+    run(comparison, tmp_path)
     path = tmp_path / "units" / "LEV.1.lr.json"
-    path.write_text("[{")
-    with pytest.raises(UserError, match=r"LEV.1.lr.json is damaged.*Remove it"):
-        store.rows()
-    (tmp_path / "settings.json").write_text("{")
-    with pytest.raises(UserError, match=r"settings.json is damaged"):
-        Store(tmp_path, whole.settings)
-    (tmp_path / "settings.json").unlink()
-    with pytest.raises(UserError, match=r"holds results, but no settings"):
-        Store(tmp_path, whole.settings)
+    for damaged in ("[{", path.read_text().replace('"LEV"', '"ERA"')):
+        path.write_text(damaged)
+        with pytest.raises(UserError, match=r"LEV.1.lr.json is damaged.*Remove it"):
+            run(comparison, tmp_path)
 
 
-def test_backends_are_checked():
-    with pytest.raises(UserError, match="no backend 'spark'"):
-        Backend("spark")
-    with pytest.raises(UserError, match="belong together"):
-        Backend("dask")
-    with pytest.raises(UserError, match="belong together"):
-        Backend("local", scheduler="tcp://127.0.0.1:1")
-    with pytest.raises(UserError, match="--jobs is for the local backend"):
-        Backend("dask", jobs=2, scheduler="tcp://127.0.0.1:1")
-    with pytest.raises(UserError, match="--jobs 0"):
-        Backend(jobs=0)
-    with pytest.raises(UserError, match="twice in lr,pom,lr"):
-        make_settings("skordinal", models=("lr", "pom", "lr"))
+def test_unknown_models_are_named():
     with pytest.raises(UserError, match="no model 'svm'"):
-        make_settings("skordinal", models=("svm",))
+        Comparison.of_source("skordinal", models=("svm",))
