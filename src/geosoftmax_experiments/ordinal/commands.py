@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.options import BackendOptions, check_picture, parsed, read_names
+from geosoftmax_experiments.ordinal.options import FitOptions, PredictOptions
 
 __all__ = ["CompareOptions", "app", "run_compare"]
 
@@ -88,53 +88,21 @@ def run_compare(options: CompareOptions, console: Console) -> None:
 
 
 @app.command()
-def fit(
-    table: Annotated[Path, typer.Argument(help="CSV or Parquet file, a sample in each row.")],
-    target: Annotated[str, typer.Option(help="The column to predict.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of model and report.")],
-    order: Annotated[
-        str, typer.Option(help="The classes from low to high, separated by commas.")
-    ] = "",
-    ignore: Annotated[str, typer.Option(help="Columns to leave out, separated by commas.")] = "",
-    skip_missing: Annotated[
-        bool, typer.Option("--skip-missing", help="Leave out rows that miss a value.")
-    ] = False,
-    decision: Annotated[
-        str, typer.Option(help="mode, median, mean, scores, or chosen (by validation).")
-    ] = "chosen",
-) -> None:
-    """Fit a model to your own table; report its confusion matrix, probabilities and scores."""
-    from geosoftmax_experiments.ordinal.models import MODELS
+@parsed
+def fit(options: FitOptions) -> None:
+    """Fit a model to your own table; print and report how well it does on samples not seen."""
     from geosoftmax_experiments.ordinal.own import fit_table
 
-    known = (*MODELS["g-scale"].decisions, "chosen")
-    if decision not in known:
-        raise UserError(f"There is no decision {decision!r}.", f"Take one of {', '.join(known)}.")
-    fit_table(
-        table,
-        target,
-        output,
-        Console(),
-        order=list(read_names("--order", order)) or None,
-        ignore=read_names("--ignore", ignore),
-        skip_missing=skip_missing,
-        decision=decision,
-    )
+    fit_table(options, Console())
 
 
 @app.command()
-def predict(
-    model: Annotated[Path, typer.Argument(help="Folder that `geosoftmax ordinal fit` wrote.")],
-    table: Annotated[Path, typer.Argument(help="CSV or Parquet file with the same columns.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="CSV or Parquet file to write.")],
-    skip_missing: Annotated[
-        bool, typer.Option("--skip-missing", help="Leave rows that miss a value empty.")
-    ] = False,
-) -> None:
+@parsed
+def predict(options: PredictOptions) -> None:
     """Predict the rows of a table with a fitted model: class and probabilities."""
     from geosoftmax_experiments.ordinal.own import predict_table
 
-    predict_table(model, table, output, Console(), skip_missing=skip_missing)
+    predict_table(options, Console())
 
 
 @dataclass(frozen=True)

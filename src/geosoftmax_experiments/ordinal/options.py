@@ -1,0 +1,104 @@
+"""The options of ``geosoftmax ordinal fit`` and ``predict``: tables as people have them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.options import read_names
+
+if TYPE_CHECKING:  # the command line starts fast: pandas is imported where tables are read
+    from geosoftmax_experiments.tables import TextFormat
+
+__all__ = ["Decision", "FitOptions", "Missing", "PredictOptions", "TextOptions", "Unknown"]
+
+Decision = Literal["mode", "median", "mean", "scores", "chosen"]
+Missing = Literal["refuse", "drop", "impute"]
+Unknown = Literal["ignore", "refuse"]
+_GUESSED: Any = {"show_default": "guessed", "rich_help_panel": "How the table is written"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """How a table is written as text; what is not given is guessed."""
+
+    separator: Annotated[
+        str | None, typer.Option(help="What separates columns, or tab.", **_GUESSED)
+    ] = None
+    decimal: Annotated[
+        Literal[".", ","] | None, typer.Option(help="The decimal mark.", **_GUESSED)
+    ] = None
+    encoding: Annotated[str | None, typer.Option(help="Such as utf-8 or cp1252.", **_GUESSED)] = (
+        None
+    )
+    skip_missing: Annotated[bool, typer.Option("--skip-missing", hidden=True)] = False
+
+    @property
+    def form(self) -> TextFormat:
+        """The format, checked."""
+        from geosoftmax_experiments.tables import TextFormat
+
+        separator = {"tab": "\t", r"\t": "\t"}.get(self.separator or "", self.separator or "")
+        if len(separator) > 1 or separator in ('"', "\n", "\r"):
+            raise UserError(f"--separator {separator!r} is not one sign.", "As in: --separator ';'")
+        return TextFormat(separator, self.decimal or "", self.encoding or "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions(TextOptions):
+    """A table to learn from."""
+
+    table: Annotated[Path, typer.Argument(help="CSV or Parquet file, a sample in each row.")]
+    target: Annotated[str, typer.Option(help="The column to predict.")]
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of model and report.")]
+    order: Annotated[
+        str, typer.Option(help="The classes from low to high, separated by commas.")
+    ] = ""
+    ignore: Annotated[str, typer.Option(help="Columns to leave out, separated by commas.")] = ""
+    id: Annotated[
+        str, typer.Option(help="The column that names samples: no feature, but in predictions.")
+    ] = ""
+    missing: Annotated[
+        Missing,
+        typer.Option(help="Missing values: refuse, drop rows, impute median or most frequent."),
+    ] = "refuse"
+    decision: Annotated[
+        Decision, typer.Option(help="How probabilities choose a class; chosen by validation.")
+    ] = "chosen"
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The classes in their order; None where it is not given."""
+        return read_names("--order", self.order) or None
+
+    @property
+    def no_features(self) -> tuple[str, ...]:
+        """The columns that are left out."""
+        names = read_names("--ignore", self.ignore)
+        return names if self.id in ("", *names) else (*names, self.id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictOptions(TextOptions):
+    """A table to predict."""
+
+    model: Annotated[Path, typer.Argument(help="Folder that `geosoftmax ordinal fit` wrote.")]
+    table: Annotated[Path, typer.Argument(help="CSV or Parquet file with the same columns.")]
+    output: Annotated[Path, typer.Option("--output", "-o", help="CSV or Parquet file to write.")]
+    id: Annotated[
+        str, typer.Option(help="The column that names samples.", show_default="that of the fit")
+    ] = ""
+    missing: Annotated[
+        Missing | None,
+        typer.Option(
+            help="Rows with missing values: refuse, leave empty (drop), or impute.",
+            show_default="as in the fit",
+        ),
+    ] = None
+    unknown: Annotated[
+        Unknown, typer.Option(help="Categories that the fit did not see: count as none, or refuse.")
+    ] = "ignore"
