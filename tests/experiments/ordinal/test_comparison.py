@@ -5,7 +5,6 @@ import os
 import resource
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import replace
 
@@ -16,11 +15,16 @@ from rich.console import Console
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.ordinal.comparison import Comparison, load_folds, refuse_older
 from geosoftmax_experiments.runs import Backend
-from tests.processes import accept_interrupts
+from tests.processes import (
+    PROGRAM,
+    accept_interrupts,
+    kill_at_random,
+    new_random,
+    run_to_the_end,
+)
 
-PROGRAM = [sys.executable, "-c", "from geosoftmax_experiments.cli import app; app()"]
 OPTIONS = ["--source", "skordinal", "--sets", "balance-scale,LEV", "--models", "lr,pom,ridge"]
-COMMAND = [*PROGRAM, "ordinal", "compare", *OPTIONS, "--folds", "3", "--jobs", "1", "--quick"]
+COMMAND = [*PROGRAM, "ordinal", "compare", *OPTIONS, "--folds", "3", "--quick"]
 ASKED = ("skordinal", ("balance-scale", "LEV"), 3, ("lr", "pom", "ridge"))
 UNITS = 2 * 3 * 3
 
@@ -40,7 +44,7 @@ def same_rows(one: pd.DataFrame, other: pd.DataFrame) -> None:
         frame.drop(columns="seconds").sort_values(keys).reset_index(drop=True)
         for frame in (one, other)
     ]
-    pd.testing.assert_frame_equal(*frames, rtol=1e-9)
+    pd.testing.assert_frame_equal(*frames, check_exact=True)
 
 
 @pytest.fixture(scope="module")
@@ -49,27 +53,30 @@ def whole(tmp_path_factory):
     return run(compared(*ASKED), tmp_path_factory.mktemp("whole"))
 
 
-def test_a_run_that_is_killed_continues(whole, tmp_path):
-    units = tmp_path / "units"
-    process = subprocess.Popen([*COMMAND, "-o", str(tmp_path)], stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while len(list(units.glob("[!.]*.json"))) < 3 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    done = {path: path.stat().st_mtime_ns for path in units.glob("[!.]*.json")}
-    assert 3 <= len(done) < UNITS
-    for path in done:
-        assert json.loads(path.read_text())  # whole, each of them
-    (units / ".part-left").write_text("[{")  # what a kill in the middle of writing leaves
-    again = subprocess.run(
-        [*COMMAND, "-o", str(tmp_path)], capture_output=True, text=True, check=True
-    )
-    assert f"{len(done)} of {UNITS} are done already" in again.stdout
+def kill_until_done(whole, folder, kills):
+    """Kill the command at random moments, in between let it go on, and compare what it wrote."""
+    chance = new_random()
+    command = [*COMMAND, "--jobs", "2", "-o", folder]
+    for _ in range(kills):
+        kill_at_random(command, chance, longest=15.0)
+    (folder / "units").mkdir(exist_ok=True)
+    (folder / "units" / ".part-left").write_text("[{")  # what a kill while it writes leaves
+    done = {path: path.stat().st_mtime_ns for path in folder.glob("units/[!.]*.json")}
+    run_to_the_end(command)
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in done.items())
-    assert not list(units.glob(".*"))
-    same_rows(pd.read_parquet(tmp_path / "rows.parquet"), whole)
-    same_rows(pd.read_csv(tmp_path / "rows.csv"), whole)
+    assert not list(folder.glob("units/.*"))
+    same_rows(pd.read_parquet(folder / "rows.parquet"), whole)
+
+
+def test_a_run_that_is_killed_continues(whole, tmp_path):
+    kill_until_done(whole, tmp_path, kills=1)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_often_continues(whole, tmp_path):
+    for k in range(5):
+        (tmp_path / str(k)).mkdir()
+        kill_until_done(whole, tmp_path / str(k), kills=5)
 
 
 def test_an_interrupt_says_what_is_kept(tmp_path):
