@@ -69,7 +69,7 @@ def test_fit_and_predict(tmp_path, monkeypatch):
         (["compare", "--backend", "dask"], "belong together"),
         (["compare", "--models", "lr,pom,lr"], "twice in --models lr,pom,lr"),
         (["fit", "none.csv", "--target", "y", "-o", "m"], "no file none.csv"),
-        (["fit", "none.csv", "--target", "y", "-o", "m", "--decision", "x"], "no decision 'x'"),
+        (["fit", "none.csv", "--target", "y", "-o", "m", "--separator", "ab"], "not one sign"),
         (["predict", "none", "none.csv", "-o", "p.csv"], "not a model"),
         (["predict", "none", "none.csv", "-o", "p.txt"], "neither CSV nor Parquet"),
         (["calibration", "-o", "curve.txt"], "no picture"),
