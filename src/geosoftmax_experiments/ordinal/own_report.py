@@ -199,7 +199,7 @@ def _draw_coefficients(table: pd.DataFrame, names: list[str]) -> Figure:
     values = table.iloc[:, 2:].to_numpy()
     features = [plain_label(name) for name in table["feature"]]
     width = 2 + 0.45 * len(names) + 0.09 * max(map(len, features))
-    height = 1 + 0.26 * len(values) + 0.06 * max(map(len, names))
+    height = max(2.2, 1 + 0.26 * len(values) + 0.06 * max(map(len, names)))
     figure, axis = plt.subplots(figsize=(width, height), layout="constrained")
     most = max(np.abs(values).max(), 1e-9)
     image = axis.imshow(values, cmap="RdBu_r", vmin=-most, vmax=most, aspect="auto")
