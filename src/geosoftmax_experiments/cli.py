@@ -107,7 +107,8 @@ def ordinal(
     ),
 ) -> None:
     """Compare g-logistic with its rivals on the ordinal sets that come with skordinal."""
-    from geosoftmax_experiments.ordinal.commands import CompareOptions, run_compare
+    from geosoftmax_experiments.ordinal.commands import run_compare
+    from geosoftmax_experiments.ordinal.options import CompareOptions
 
     options = CompareOptions(output=output, source="skordinal", folds=3, quick=True, fresh=True)
     run_compare(options, Console())

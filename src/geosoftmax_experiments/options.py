@@ -6,11 +6,14 @@ import dataclasses
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from geosoftmax_experiments.errors import UserError
+
+if TYPE_CHECKING:  # the command line starts fast: commands import what they need
+    from geosoftmax_experiments.runs import Backend
 
 __all__ = ["BackendOptions", "check_picture", "parsed", "read_names", "read_numbers"]
 
@@ -33,7 +36,9 @@ def parsed(command: Callable[[Any], None]) -> Callable[..., None]:
     (parameter,) = inspect.signature(command).parameters
     options = get_type_hints(command)[parameter]
     hints = get_type_hints(options, include_extras=True)
-    fields = dataclasses.fields(options)
+    # Its own options are listed first, then those that it shares with other commands.
+    own = options.__annotations__
+    fields = sorted(dataclasses.fields(options), key=lambda field: field.name not in own)
 
     def filled(**values: Any) -> None:
         command(options(**values))
@@ -71,6 +76,14 @@ class BackendOptions:
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Forget the results that the folder holds.")
     ] = False
+
+    def where(self, usual: int = -1, *, threads: bool = False) -> Backend:
+        """Return the backend; on this machine with the `usual` number of jobs by default."""
+        from geosoftmax_experiments.runs import Backend
+
+        local = self.backend == "local"
+        jobs = (usual if local else -1) if self.jobs is None else self.jobs
+        return Backend(self.backend, jobs, self.scheduler, threads and local)
 
 
 def read_names(option: str, text: str) -> tuple[str, ...]:

@@ -2,47 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from geosoftmax_experiments.options import BackendOptions, check_picture, parsed, read_names
-from geosoftmax_experiments.ordinal.options import FitOptions, PredictOptions
+from geosoftmax_experiments.options import check_picture, parsed, read_names
+from geosoftmax_experiments.ordinal.options import (
+    CalibrationOptions,
+    CompareOptions,
+    FitOptions,
+    PredictOptions,
+)
 
-__all__ = ["CompareOptions", "app", "run_compare"]
+__all__ = ["app", "run_compare"]
 
 app = typer.Typer(
     help="Ordinal regression: the comparison of the paper, and models for your own tables.",
     no_args_is_help=True,
 )
-Picture = Annotated[
-    Path, typer.Option("--output", "-o", help="The picture (PNG, SVG or PDF); a CSV beside it.")
-]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompareOptions(BackendOptions):
-    """What to compare, and where."""
-
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="Folder of the results.", show_default="results/ordinal"
-        ),
-    ] = None
-    source: Annotated[
-        str, typer.Option(help="survey: the 17 sets in $GEOSOFTMAX_DATA; skordinal: the 5 it has.")
-    ] = "survey"
-    sets: Annotated[str, typer.Option(help="Some sets only, separated by commas.")] = ""
-    models: Annotated[str, typer.Option(help="Some models only, separated by commas.")] = ""
-    folds: Annotated[
-        int | None, typer.Option(min=1, help="Folds of each set.", show_default="30")
-    ] = None
-    inner: Annotated[int, typer.Option(min=2, help="Folds to choose parameters by.")] = 3
-    quick: Annotated[bool, typer.Option("--quick", help="One fold, coarse grids.")] = False
 
 
 @app.command()
@@ -57,22 +35,28 @@ def compare(options: CompareOptions) -> None:
 
 def run_compare(options: CompareOptions, console: Console) -> None:
     """Run what is missing, write the report, and print the table of means."""
-    from geosoftmax_experiments.ordinal.comparison import Comparison, refuse_older
-    from geosoftmax_experiments.ordinal.report import console_table, write_report
-    from geosoftmax_experiments.runs import Backend
-
-    jobs = -1 if options.jobs is None else options.jobs
-    backend = Backend(options.backend, jobs, options.scheduler)
-    comparison = Comparison.of_source(
-        options.source,
-        read_names("--sets", options.sets),
-        options.folds,
-        read_names("--models", options.models),
-        inner=options.inner,
-        quick=options.quick,
+    from geosoftmax_experiments.data.ordinal import PUBLISHED_FOLDS
+    from geosoftmax_experiments.ordinal.comparison import (
+        OWN_TABLES,
+        Comparison,
+        load_folds,
+        refuse_older,
     )
-    usual = "results/ordinal-quick" if options.quick else "results/ordinal"
-    folder = options.output or Path(usual)
+    from geosoftmax_experiments.ordinal.report import console_table, write_report
+    from geosoftmax_experiments.ordinal.table_folds import read_folds
+
+    backend = options.where()
+    models = read_names("--models", options.models)
+    count = options.folds or (1 if options.quick else PUBLISHED_FOLDS)
+    tables = options.tables
+    if tables:
+        source, folds = OWN_TABLES, read_folds(tables, options, count, console)
+    else:
+        source = options.source
+        folds = load_folds(source, read_names("--sets", options.sets), count)
+    comparison = Comparison.of(source, folds, models, options.inner, options.quick)
+    usual = "ordinal-tables" if tables else "ordinal-quick" if options.quick else "ordinal"
+    folder = options.output or Path("results") / usual
     if not options.fresh:
         refuse_older(folder)
     with comparison.store(folder).opened(fresh=options.fresh) as store:
@@ -106,17 +90,6 @@ def predict(options: PredictOptions) -> None:
     from geosoftmax_experiments.ordinal.own import predict_table
 
     predict_table(options, Console())
-
-
-@dataclass(frozen=True)
-class CalibrationOptions:
-    """What to train, and how long."""
-
-    output: Picture = Path("results/calibration.png")
-    source: Annotated[str, typer.Option(help="survey or skordinal.")] = "survey"
-    name: Annotated[str, typer.Option("--set", help="The set to train on.")] = "car"
-    steps: Annotated[int, typer.Option(min=1, help="Steps of training.")] = 300
-    seed: Annotated[int, typer.Option(help="Seed of the first weights.")] = 0
 
 
 @app.command()

@@ -13,14 +13,14 @@ import pandas as pd
 from rich.console import Console
 
 from geosoftmax_experiments import files, runs
-from geosoftmax_experiments.data.ordinal import PUBLISHED_FOLDS, Fold, load_fold, set_names
+from geosoftmax_experiments.data.ordinal import Fold, load_fold, set_names
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.ordinal.measures import MEASURES
 from geosoftmax_experiments.ordinal.models import MODELS
 from geosoftmax_experiments.ordinal.selection import measure_fold
 from geosoftmax_experiments.store import Store, versions
 
-__all__ = ["Comparison", "Settings", "Unit"]
+__all__ = ["OWN_TABLES", "Comparison", "Settings", "Unit", "load_folds", "refuse_older"]
 
 #: Raised when rows change their meaning: older folders are then refused.
 FORMAT = 2
@@ -29,8 +29,7 @@ PACKAGES = ("geosoftmax", "numpy", "scipy", "scikit-learn", "mord", "skordinal",
 #: The source of comparisons on one's own tables.
 OWN_TABLES = "own tables"
 
-#: What ``--quick`` does: every set and model, but few folds and coarse grids.
-QUICK_FOLDS = 1
+#: The coarse grids of ``--quick``.
 QUICK = {"alphas": (100.0, 10.0, 1.0), "scales": (0.5, 2.0)}
 
 #: What every row has besides the names of its unit.
@@ -90,46 +89,28 @@ class Comparison:
     folds: dict[tuple[str, int], Fold]
 
     @classmethod
-    def of_source(
-        cls,
-        source: str,
-        sets: tuple[str, ...] = (),
-        folds: int | None = None,
-        models: tuple[str, ...] = (),
-        *,
-        inner: int = 3,
-        quick: bool = False,
+    def of(
+        cls, source: str, folds: list[Fold], models: tuple[str, ...], inner: int, quick: bool
     ) -> Comparison:
-        """Return the comparison on the sets of a source, by default on all, of all models."""
-        count = folds or (QUICK_FOLDS if quick else PUBLISHED_FOLDS)
-        names = sets or tuple(set_names(source))
-        loaded = {(name, k): load_fold(source, name, k) for name in names for k in range(count)}
-        return cls.of_folds(source, loaded, models, inner=inner, quick=quick)
-
-    @classmethod
-    def of_folds(
-        cls,
-        source: str,
-        folds: dict[tuple[str, int], Fold],
-        models: tuple[str, ...] = (),
-        *,
-        inner: int = 3,
-        quick: bool = False,
-    ) -> Comparison:
-        """Return the comparison on folds, the same number of each set."""
+        """Return the comparison on folds, as many of each set; by default of all models."""
         for model in models:
             if model not in MODELS:
                 known = ", ".join(MODELS)
                 raise UserError(f"There is no model {model!r}.", f"Take some of {known}.")
-        chosen = models or tuple(MODELS)
-        names = tuple(dict.fromkeys(name for name, _ in folds))
-        count = len(folds) // len(names)
-        data = {name: "".join(folds[name, k].digest()[:4] for k in range(count)) for name in names}
+        data: dict[str, str] = {}
+        for fold in folds:
+            data[fold.name] = data.get(fold.name, "") + fold.digest()[:4]
         settings = Settings(
-            source, names, count, chosen, inner, {model: _grid(model, quick) for model in chosen},
-            data, versions(*PACKAGES),
-        )  # fmt: skip
-        return cls(settings, folds)
+            source=source,
+            sets=tuple(data),
+            folds=len(folds) // len(data),
+            models=models or tuple(MODELS),
+            inner=inner,
+            grids={model: _grid(model, quick) for model in models or MODELS},
+            data=data,
+            versions=versions(*PACKAGES),
+        )
+        return cls(settings, {(fold.name, fold.number): fold for fold in folds})
 
     def units(self) -> list[Unit]:
         """Return all units, fold by fold, so that a part of the work covers all sets."""
@@ -150,6 +131,12 @@ class Comparison:
         units = self.units()
         runs.run(store, units, self, backend, console, doing="comparing")
         return pd.DataFrame([row for unit in units for row in store.read(unit.key, unit.made)])
+
+
+def load_folds(source: str, sets: tuple[str, ...], count: int) -> list[Fold]:
+    """Read folds of the sets of a source, by default of all."""
+    names = sets or tuple(set_names(source))
+    return [load_fold(source, name, k) for name in names for k in range(count)]
 
 
 def refuse_older(folder: Path) -> None:

@@ -93,64 +93,30 @@ class Thresholds(ClassifierMixin, BaseEstimator):
 _MEDIAN_FIRST = ("median", "mode", "mean")
 _SCORES_FIRST = ("scores", *RULES)
 
+# fmt: off
 MODELS = {
     model.name: model
     for model in (
-        Model(
-            "lr",
-            "LR",
-            LogisticRegression(max_iter=2000),
-            "multinomial logistic (scikit-learn)",
-            RULES,
-        ),
-        Model(
-            "at", "LR(AT)", Thresholds(mord.LogisticAT()), "all thresholds (mord)", _MEDIAN_FIRST
-        ),
-        Model(
-            "it",
-            "LR(IT)",
-            Thresholds(mord.LogisticIT()),
-            "immediate thresholds (mord)",
-            _MEDIAN_FIRST,
-        ),
-        Model(
-            "g",
-            "g-logistic",
-            GeometricClassifier("squared"),
-            "geometric logistic loss, C = (ŷ-y)²/2 as in the paper",
-            _SCORES_FIRST,
-            scales=(0.5,),
-        ),
-        Model(
-            "g-scale",
-            "g-logistic(scale)",
-            GeometricClassifier("squared"),
-            "geometric logistic loss, C = scale·(ŷ-y)², the scale chosen with the penalty",
-            _SCORES_FIRST,
-            scales=SCALES,
-        ),
-        Model(
-            "sparsemax",
-            "sparsemax",
-            SparsemaxClassifier(),
-            "sparsemax loss (entmax's link): sparse, without geometry",
-            RULES,
-        ),
-        Model(
-            "pom",
-            "POM",
-            Thresholds(POM(max_iter=2000)),
-            "proportional odds (skordinal)",
-            _MEDIAN_FIRST,
-        ),
-        Model(
-            "redsvm",
-            "REDSVM",
-            REDSVM(kernel="linear"),
-            "reduction to a linear SVM (skordinal); three penalties only, as fits are slow",
-            ("own",),
-            alphas=(100.0, 10.0, 1.0),
-        ),
+        Model("lr", "LR", LogisticRegression(max_iter=2000),
+              "multinomial logistic (scikit-learn)", RULES),
+        Model("at", "LR(AT)", Thresholds(mord.LogisticAT()),
+              "all thresholds (mord)", _MEDIAN_FIRST),
+        Model("it", "LR(IT)", Thresholds(mord.LogisticIT()),
+              "immediate thresholds (mord)", _MEDIAN_FIRST),
+        Model("g", "g-logistic", GeometricClassifier("squared"),
+              "geometric logistic loss, C = (ŷ-y)²/2 as in the paper", _SCORES_FIRST,
+              scales=(0.5,)),
+        Model("g-scale", "g-logistic(scale)", GeometricClassifier("squared"),
+              "geometric logistic loss, C = scale·(ŷ-y)², the scale chosen with the penalty",
+              _SCORES_FIRST, scales=SCALES),
+        Model("sparsemax", "sparsemax", SparsemaxClassifier(),
+              "sparsemax loss (entmax's link): sparse, without geometry", RULES),
+        Model("pom", "POM", Thresholds(POM(max_iter=2000)),
+              "proportional odds (skordinal)", _MEDIAN_FIRST),
+        Model("redsvm", "REDSVM", REDSVM(kernel="linear"),
+              "reduction to a linear SVM (skordinal); three penalties only, as fits are slow",
+              ("own",), alphas=(100.0, 10.0, 1.0)),
         Model("ridge", "ordinal ridge", mord.OrdinalRidge(), "rounded ridge (mord)", ("own",)),
     )
 }
+# fmt: on

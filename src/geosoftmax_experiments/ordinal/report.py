@@ -12,7 +12,7 @@ from geosoftmax_experiments import files
 from geosoftmax_experiments.ordinal import figures
 from geosoftmax_experiments.ordinal.comparison import OWN_TABLES, Comparison, Settings
 from geosoftmax_experiments.ordinal.decisions import LABELS, RULES
-from geosoftmax_experiments.ordinal.measures import MEASURES
+from geosoftmax_experiments.ordinal.measures import CRITERIA, MEASURES
 from geosoftmax_experiments.ordinal.models import MODELS
 from geosoftmax_experiments.ordinal.summary import (
     HEADLINE,
@@ -20,14 +20,13 @@ from geosoftmax_experiments.ordinal.summary import (
     REFERENCE,
     TABLE_1,
     Method,
-    by_criterion,
     by_set,
+    means,
     methods_in,
     paper_table,
     ranks,
     read_paper,
     signed_ranks,
-    summary,
 )
 from geosoftmax_experiments.pages import Report, escape, write_csv
 from geosoftmax_experiments.store import Store
@@ -135,26 +134,30 @@ def _add_means(report: Report, rows: pd.DataFrame) -> None:
         f"Means over sets and folds. {_CHOSEN} The best of each column is bold: to be first "
         "among so many methods proves little, see the tests below.",
     )
-    means: Any = summary(rows).xs("mean", axis=1, level=1)
-    report.add_table(_bold_columns({MEASURES[m].label: (m, means[m]) for m in means.columns}))
+    found = means(rows)
+    report.add_table(_bold_columns({MEASURES[m].label: (m, found[m]) for m in MEASURES}))
     report.add(
         "The same decision for all, in the rows of Table 1: g-logistic and the best other model; "
         "p is that of a signed-rank test over sets between the better g-logistic and that other."
     )
     report.add_table(_same_decision(rows))
     report.add("The rows of Table 1 again, with the parameters chosen by each of its measures:")
-    by: Any = by_criterion(rows)
-    names = {(m, c): f"{MEASURES[m].label}, by {MEASURES[c].label}" for m, c in by.columns}
-    report.add_table(_bold_columns({names[key]: (key[0], by[key]) for key in by.columns}))
+    by = {criterion: means(rows, criterion) for criterion in CRITERIA}
+    columns = {
+        f"{MEASURES[m].label}, by {MEASURES[criterion].label}": (m, by[criterion][m])
+        for m in TABLE_1
+        for criterion in CRITERIA
+    }
+    report.add_table(_bold_columns(columns))
 
 
 def _verdicts(rows: pd.DataFrame) -> str:
     """Say in words what the tables show, whichever way it went."""
     said = []
-    means: Any = summary(rows)
-    if all(method in means.index for method in PAPER):
+    found: Any = means(rows)
+    if all(method in found.index for method in PAPER):
         for by in (None, "mae"):
-            values: Any = summary(rows, by)["hausdorff", "mean"]
+            values: Any = means(rows, by)["hausdorff"]
             order = sorted(PAPER, key=lambda method: values[method])
             same = [method.model for method in order] == ["g", "lr", "at", "it"]
             words = " < ".join(f"{MODELS[m.model].label} ({values[m]:.3f})" for m in order)
@@ -164,7 +167,7 @@ def _verdicts(rows: pd.DataFrame) -> str:
                 f"{'reproduced' if same else 'not reproduced'}."
             )
     for measure in TABLE_1:
-        values = means[measure, "mean"].sort_values(ascending=MEASURES[measure].lower_is_better)
+        values = found[measure].sort_values(ascending=MEASURES[measure].lower_is_better)
         best = values.index[0]
         line = f"First in {MEASURES[measure].label}: {best.label} ({values.iloc[0]:.4f})"
         ours = [m for m in values.index if m.model in GEOMETRIC]
@@ -267,7 +270,7 @@ def _models(rows: pd.DataFrame, settings: Settings) -> pd.DataFrame:
 
 def console_table(rows: pd.DataFrame) -> Table:
     """Return the means of the methods, for a terminal."""
-    means: Any = summary(rows).xs("mean", axis=1, level=1)
+    found: Any = means(rows)
     result = Table(
         title="Means over sets and folds",
         caption="Bold: the best of a column. How parameters were chosen: see the report.",
@@ -277,26 +280,22 @@ def console_table(rows: pd.DataFrame) -> Table:
     short |= {"amae": "AMAE", "rps": "RPS"}
     for name in short.values():
         result.add_column(name, justify="right")
-    for method in means.index:
-        cells = []
-        for measure in short:
-            column = means[measure]
-            best = column.min() if MEASURES[measure].lower_is_better else column.max()
-            value = column[method]
-            cells.append(f"[bold]{value:.3f}[/]" if value == best else f"{value:.3f}")
-        result.add_row(method.label, *cells)
+    columns = _bold_columns({name: (m, found[m]) for m, name in short.items()}, "[bold]{}[/]")
+    for row in columns.itertuples(index=False):
+        result.add_row(*row)
     return result
 
 
-def _bold_columns(columns: dict[str, tuple[str, Any]]) -> pd.DataFrame:
+def _bold_columns(columns: dict[str, tuple[str, Any]], bold: str = "**{}**") -> pd.DataFrame:
     """Tabulate means by method, each column with its measure; the best of a column is bold."""
     methods: list[Any] = list(next(iter(columns.values()))[1].index)
     table = pd.DataFrame({"method": [method.label for method in methods]})
     for name, (measure, values) in columns.items():
         best = values.min() if MEASURES[measure].lower_is_better else values.max()
-        table[name] = [_bold(value, value == best) for value in values]
+        table[name] = [_bold(value, value == best, bold) for value in values]
     return table
 
 
-def _bold(value: float, best: bool) -> str:
-    return f"**{value:.3f}**" if best else "–" if value != value else f"{value:.3f}"
+def _bold(value: float, best: bool, bold: str = "**{}**") -> str:
+    text = "–" if value != value else f"{value:.3f}"
+    return bold.format(text) if best else text

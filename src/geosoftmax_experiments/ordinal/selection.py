@@ -81,7 +81,7 @@ def search_geometric(
 ) -> tuple[Any, list[GeometricClassifierCV]]:
     """Return the table of `search` as `GeometricClassifierCV` finds it, and its fits."""
     # Without a scorer, several decisions on a line are judged by minus the mean absolute error.
-    scorers: dict[str, Any] = {"mae": None, "accuracy": "accuracy", "hausdorff": _minus_hausdorff}
+    scorers = {"mae": None, "accuracy": _accuracy, "hausdorff": _minus_hausdorff}
     fits = {
         by: GeometricClassifierCV(
             model.estimator.cost,
@@ -99,6 +99,10 @@ def search_geometric(
         means = one.scores_["mean_score"]
         table[by] = np.repeat(means, len(table) // len(means))
     return table, list(fits.values())
+
+
+def _accuracy(model: Any, X: np.ndarray, y: np.ndarray) -> float:
+    return (model.predict(X) == y).mean()  # as scikit-learn's, which would take half of all time
 
 
 def _minus_hausdorff(model: Any, X: np.ndarray, y: np.ndarray) -> float:

@@ -5,7 +5,6 @@ import os
 import resource
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import replace
 
@@ -14,15 +13,24 @@ import pytest
 from rich.console import Console
 
 from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.ordinal.comparison import Comparison, refuse_older
+from geosoftmax_experiments.ordinal.comparison import Comparison, load_folds, refuse_older
 from geosoftmax_experiments.runs import Backend
-from tests.processes import accept_interrupts
+from tests.processes import (
+    PROGRAM,
+    accept_interrupts,
+    kill_at_random,
+    new_random,
+    run_to_the_end,
+)
 
-PROGRAM = [sys.executable, "-c", "from geosoftmax_experiments.cli import app; app()"]
 OPTIONS = ["--source", "skordinal", "--sets", "balance-scale,LEV", "--models", "lr,pom,ridge"]
-COMMAND = [*PROGRAM, "ordinal", "compare", *OPTIONS, "--folds", "3", "--jobs", "1", "--quick"]
+COMMAND = [*PROGRAM, "ordinal", "compare", *OPTIONS, "--folds", "3", "--quick"]
 ASKED = ("skordinal", ("balance-scale", "LEV"), 3, ("lr", "pom", "ridge"))
 UNITS = 2 * 3 * 3
+
+
+def compared(source, sets, count, models, *, quick=True):
+    return Comparison.of(source, load_folds(source, sets, count), models, 3, quick)
 
 
 def run(comparison, folder, backend=None):
@@ -36,36 +44,39 @@ def same_rows(one: pd.DataFrame, other: pd.DataFrame) -> None:
         frame.drop(columns="seconds").sort_values(keys).reset_index(drop=True)
         for frame in (one, other)
     ]
-    pd.testing.assert_frame_equal(*frames, rtol=1e-9)
+    pd.testing.assert_frame_equal(*frames, check_exact=True)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """The rows of a run that nothing disturbed."""
-    return run(Comparison.of_source(*ASKED, quick=True), tmp_path_factory.mktemp("whole"))
+    return run(compared(*ASKED), tmp_path_factory.mktemp("whole"))
+
+
+def kill_until_done(whole, folder, kills):
+    """Kill the command at random moments, in between let it go on, and compare what it wrote."""
+    chance = new_random()
+    command = [*COMMAND, "--jobs", "2", "-o", folder]
+    for _ in range(kills):
+        kill_at_random(command, chance, longest=15.0)
+    (folder / "units").mkdir(exist_ok=True)
+    (folder / "units" / ".part-left").write_text("[{")  # what a kill while it writes leaves
+    done = {path: path.stat().st_mtime_ns for path in folder.glob("units/[!.]*.json")}
+    run_to_the_end(command)
+    assert all(path.stat().st_mtime_ns == stamp for path, stamp in done.items())
+    assert not list(folder.glob("units/.*"))
+    same_rows(pd.read_parquet(folder / "rows.parquet"), whole)
 
 
 def test_a_run_that_is_killed_continues(whole, tmp_path):
-    units = tmp_path / "units"
-    process = subprocess.Popen([*COMMAND, "-o", str(tmp_path)], stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while len(list(units.glob("[!.]*.json"))) < 3 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    done = {path: path.stat().st_mtime_ns for path in units.glob("[!.]*.json")}
-    assert 3 <= len(done) < UNITS
-    for path in done:
-        assert json.loads(path.read_text())  # whole, each of them
-    (units / ".part-left").write_text("[{")  # what a kill in the middle of writing leaves
-    again = subprocess.run(
-        [*COMMAND, "-o", str(tmp_path)], capture_output=True, text=True, check=True
-    )
-    assert f"{len(done)} of {UNITS} are done already" in again.stdout
-    assert all(path.stat().st_mtime_ns == stamp for path, stamp in done.items())
-    assert not list(units.glob(".*"))
-    same_rows(pd.read_parquet(tmp_path / "rows.parquet"), whole)
-    same_rows(pd.read_csv(tmp_path / "rows.csv"), whole)
+    kill_until_done(whole, tmp_path, kills=1)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_often_continues(whole, tmp_path):
+    for k in range(5):
+        (tmp_path / str(k)).mkdir()
+        kill_until_done(whole, tmp_path / str(k), kills=5)
 
 
 def test_an_interrupt_says_what_is_kept(tmp_path):
@@ -89,7 +100,7 @@ def test_an_interrupt_says_what_is_kept(tmp_path):
 
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="no limits of file sizes")
 def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path):
-    comparison = Comparison.of_source(*ASKED, quick=True)
+    comparison = compared(*ASKED)
     first, second, *_ = comparison.units()
     with comparison.store(tmp_path).opened() as store:
         store.write(first.key, [{"kept": 1}])
@@ -117,7 +128,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path):
 def test_two_processes_and_a_cluster_give_the_same_rows(whole, tmp_path):
     from distributed import LocalCluster
 
-    comparison = Comparison.of_source(*ASKED, quick=True)
+    comparison = compared(*ASKED)
     same_rows(run(comparison, tmp_path / "local", Backend(jobs=2)), whole)
     with LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
@@ -127,14 +138,14 @@ def test_two_processes_and_a_cluster_give_the_same_rows(whole, tmp_path):
 
 
 def test_other_settings_are_refused(tmp_path):
-    comparison = Comparison.of_source(*ASKED, quick=True)
+    comparison = compared(*ASKED)
     with comparison.store(tmp_path).opened():
         pass
     changed = comparison.settings.data | {"LEV": "changed"}
     settings = replace(comparison.settings, data=changed)
     for other, message in (
-        (Comparison.of_source(*ASKED[:2], 2, ASKED[3], quick=True), "folds 3, now 2.*--output"),
-        (Comparison.of_source(*ASKED), r"grids \(lr"),
+        (compared(*ASKED[:2], 2, ASKED[3]), "folds 3, now 2.*--output"),
+        (compared(*ASKED, quick=False), r"grids \(lr"),
         (replace(comparison, settings=settings), "settings: other data for LEV"),
     ):
         with (
@@ -146,7 +157,7 @@ def test_other_settings_are_refused(tmp_path):
 
 def test_folders_of_the_first_version_are_refused(tmp_path):
     refuse_older(tmp_path)  # nothing there
-    with Comparison.of_source(*ASKED, quick=True).store(tmp_path).opened():
+    with compared(*ASKED).store(tmp_path).opened():
         refuse_older(tmp_path)
     settings = json.loads((tmp_path / "settings.json").read_text())
     (tmp_path / "settings.json").write_text(json.dumps(settings | {"format": 1}))
@@ -155,7 +166,7 @@ def test_folders_of_the_first_version_are_refused(tmp_path):
 
 
 def test_damaged_results_are_named(tmp_path):
-    comparison = Comparison.of_source(*ASKED, quick=True)
+    comparison = compared(*ASKED)
     run(comparison, tmp_path)
     path = tmp_path / "units" / "LEV.1.lr.json"
     for damaged in ("[{", path.read_text().replace('"LEV"', '"ERA"')):
@@ -166,4 +177,4 @@ def test_damaged_results_are_named(tmp_path):
 
 def test_unknown_models_are_named():
     with pytest.raises(UserError, match="no model 'svm'"):
-        Comparison.of_source("skordinal", models=("svm",))
+        compared("skordinal", ("LEV",), 1, ("svm",))
