@@ -21,19 +21,20 @@ __all__ = [
     "FitOptions",
     "Missing",
     "PredictOptions",
-    "TextOptions",
+    "TableOptions",
     "Unknown",
 ]
 
 Decision = Literal["mode", "median", "mean", "scores", "chosen"]
 Missing = Literal["refuse", "drop", "impute"]
 Unknown = Literal["ignore", "refuse"]
-_GUESSED: Any = {"show_default": "guessed", "rich_help_panel": "How the table is written"}
+_PANEL = "How the table is read"
+_GUESSED: Any = {"show_default": "guessed", "rich_help_panel": _PANEL}
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextOptions:
-    """How a table is written as text; what is not given is guessed."""
+class TableOptions:
+    """How a table is read; what is not given of its format is guessed."""
 
     separator: Annotated[
         str | None, typer.Option(help="What separates columns, or tab.", **_GUESSED)
@@ -44,7 +45,21 @@ class TextOptions:
     encoding: Annotated[str | None, typer.Option(help="Such as utf-8 or cp1252.", **_GUESSED)] = (
         None
     )
+    missing: Annotated[
+        Missing | None,
+        typer.Option(
+            help="Missing values: refuse them, drop their rows (empty predictions), or impute "
+            "medians and most frequent categories.",
+            show_default="as in the fit, there refuse",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
     skip_missing: Annotated[bool, typer.Option("--skip-missing", hidden=True)] = False
+
+    @property
+    def missing_rule(self) -> str | None:
+        """What to do about missing values; --skip-missing is the old name of --missing drop."""
+        return "drop" if self.skip_missing else self.missing
 
     @property
     def form(self) -> TextFormat:
@@ -58,7 +73,7 @@ class TextOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitOptions(TextOptions):
+class FitOptions(TableOptions):
     """A table to learn from."""
 
     table: Annotated[Path, typer.Argument(help="CSV or Parquet file, a sample in each row.")]
@@ -71,10 +86,6 @@ class FitOptions(TextOptions):
     id: Annotated[
         str, typer.Option(help="The column that names samples: no feature, but in predictions.")
     ] = ""
-    missing: Annotated[
-        Missing,
-        typer.Option(help="Missing values: refuse, drop rows, impute median or most frequent."),
-    ] = "refuse"
     decision: Annotated[
         Decision, typer.Option(help="How probabilities choose a class; chosen by validation.")
     ] = "chosen"
@@ -92,7 +103,7 @@ class FitOptions(TextOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictOptions(TextOptions):
+class PredictOptions(TableOptions):
     """A table to predict."""
 
     model: Annotated[Path, typer.Argument(help="Folder that `geosoftmax ordinal fit` wrote.")]
@@ -101,13 +112,6 @@ class PredictOptions(TextOptions):
     id: Annotated[
         str, typer.Option(help="The column that names samples.", show_default="that of the fit")
     ] = ""
-    missing: Annotated[
-        Missing | None,
-        typer.Option(
-            help="Rows with missing values: refuse, leave empty (drop), or impute.",
-            show_default="as in the fit",
-        ),
-    ] = None
     unknown: Annotated[
         Unknown, typer.Option(help="Categories that the fit did not see: count as none, or refuse.")
     ] = "ignore"

@@ -10,7 +10,7 @@ import pandas as pd
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table as ConsoleTable
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, UndefinedMetricWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -57,13 +57,14 @@ def fit_table(options: FitOptions, console: Console) -> OrdinalModel:
         options.target,
         order=options.classes,
         ignore=options.no_features,
-        missing="drop" if options.skip_missing else options.missing,
+        missing=options.missing_rule or "refuse",
         form=options.form,
     )
     _say(console, samples.notes)
     _check_sizes(samples, options)
     with one_thread(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", UndefinedMetricWarning)  # NaN, where a fold has one class
         validation = _validate(samples, options.decision, console)
         model = _fit_all(samples, options)
     for warning in caught:
@@ -172,7 +173,7 @@ def _fit_all(samples: Samples, options: FitOptions) -> OrdinalModel:
         mean=scaler.mean_,
         spread=scaler.scale_,
         id=options.id,
-        missing="drop" if options.skip_missing else options.missing,
+        missing=options.missing_rule or "refuse",
     )
 
 
@@ -199,7 +200,7 @@ def predict_table(options: PredictOptions, console: Console) -> pd.DataFrame:
     if output.suffix.lower() not in (".csv", ".parquet"):
         raise UserError(f"{output} is neither CSV nor Parquet.", "Let it end in .csv or .parquet.")
     model = load_model(options.model)
-    missing = "drop" if options.skip_missing else options.missing or model.missing
+    missing = options.missing_rule or model.missing
     if missing == "impute" and any(column.fill is None for column in model.columns):
         raise UserError(
             f"{options.model} was fitted by an older geosoftmax, and does not know what to impute.",
@@ -219,7 +220,8 @@ def predict_table(options: PredictOptions, console: Console) -> pd.DataFrame:
         result[f"p({label})"] = prediction.probabilities[:, k]
     result = result.reindex(range(len(complete)))
     if name in table.cells.columns:
-        result.insert(0, name, table.cells[name].to_numpy(), allow_duplicates=True)
+        new = f"{name} (id)" if name in result.columns else name
+        result.insert(0, new, table.cells[name].to_numpy())
     elif name:
         _say(console, [f"There is no column {name!r}, which named the samples of the fit."])
 

@@ -47,14 +47,19 @@ class Validation(NamedTuple):
 
 
 def score_table(validation: Validation) -> pd.DataFrame:
-    """Return mean and standard deviation over the folds, a row for each measure."""
+    """Return mean and standard deviation over the folds, a row for each measure.
+
+    Some are undefined in folds with one class only: these do not count, and it is said.
+    """
     groups = validation.scores.groupby("model", sort=False)
     rows = []
     for name, meaning in EXPLAINED.items():
         measure = MEASURES[name]
         row = {"measure": f"{measure.label} {'↓' if measure.lower_is_better else '↑'}"}
         for model, scores in groups[name]:
-            row[str(model)] = f"{scores.mean():.3f} ± {scores.std():.3f}"
+            known = scores.dropna()
+            some = f" ({len(known)} folds)" if len(known) < len(scores) else ""
+            row[str(model)] = f"{known.mean():.3f} ± {known.std():.3f}{some}"
         rows.append({**row, "what it is": meaning})
     return pd.DataFrame(rows)
 
@@ -192,11 +197,13 @@ def _draw_probabilities(p: np.ndarray, y: np.ndarray, names: list[str]) -> Figur
 def _draw_coefficients(table: pd.DataFrame, names: list[str]) -> Figure:
     """Draw the coefficients as colours: features from top to bottom, classes from left to right."""
     values = table.iloc[:, 2:].to_numpy()
-    height = 1.8 + 0.26 * len(values)
-    figure, axis = plt.subplots(figsize=(4.5 + 0.45 * len(names), height), layout="constrained")
+    features = [plain_label(name) for name in table["feature"]]
+    width = 2 + 0.45 * len(names) + 0.09 * max(map(len, features))
+    height = max(2.2, 1 + 0.26 * len(values) + 0.06 * max(map(len, names)))
+    figure, axis = plt.subplots(figsize=(width, height), layout="constrained")
     most = max(np.abs(values).max(), 1e-9)
     image = axis.imshow(values, cmap="RdBu_r", vmin=-most, vmax=most, aspect="auto")
-    axis.set_yticks(range(len(values)), [plain_label(name) for name in table["feature"]])
+    axis.set_yticks(range(len(values)), features)
     _label_classes(axis, names)
     figure.colorbar(image, ax=axis, label="added to the score")
     return figure

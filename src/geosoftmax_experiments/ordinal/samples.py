@@ -83,7 +83,8 @@ def read_samples(
     columns = learn_columns(table, notes, problems)
     X = read_columns(table, columns, problems)
     known = pd.Series(y, X.index, name=target).where(y >= 0)
-    complete = _complete(pd.concat([known, X], axis=1), missing, notes, problems) & (y >= 0)
+    checked = X if missing == "impute" else pd.concat([known, X], axis=1)
+    complete = _complete(checked, missing, notes, problems) & (y >= 0)
     _raise_all(path, problems)
     if not columns:
         raise UserError("There are no columns beside the target.", "Give features to learn from.")
