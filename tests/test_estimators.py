@@ -18,7 +18,8 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV, CalibrationDisplay
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_validate
+from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -206,9 +207,34 @@ def test_classes_give_the_order():
     X, y = ordered(classes=3)
     words = np.array(["low", "mid", "high"])
     model = GeometricClassifier(classes=words).fit(X, words[y])
-    assert list(model.classes_) == ["low", "mid", "high"]
-    by_number = GeometricClassifier().fit(X, y).predict(X)
-    np.testing.assert_array_equal(model.predict(X), words[by_number])
+    assert list(model.order_) == ["low", "mid", "high"]
+    by_number = GeometricClassifier().fit(X, y)
+    np.testing.assert_array_equal(model.predict(X), words[by_number.predict(X)])
+    # Columns are sorted by name, as everywhere in scikit-learn: its measures take them for that.
+    assert list(model.classes_) == ["high", "low", "mid"]
+    for name in ("predict_proba", "predict_cost", "decision_function"):
+        columns, numbered = getattr(model, name)(X), getattr(by_number, name)(X)
+        np.testing.assert_allclose(columns, numbered[:, [2, 0, 1]], atol=1e-6)
+    np.testing.assert_allclose(model.coef_, by_number.coef_[[2, 0, 1]], atol=1e-6)
+    names = words[y]
+    assert log_loss(names, model.predict_proba(X)) == pytest.approx(
+        log_loss(y, by_number.predict_proba(X))
+    )
+    scores = cross_val_score(GeometricClassifier(classes=words), X, names, scoring="neg_log_loss")
+    numbers = cross_val_score(GeometricClassifier(), X, y, scoring="neg_log_loss")
+    np.testing.assert_allclose(scores, numbers, rtol=1e-5)
+
+
+def test_two_classes_in_another_order():
+    X, y = ordered(classes=2)
+    words = np.array(["poor", "fair"])
+    model = GeometricClassifier(classes=words).fit(X, words[y])
+    by_number = GeometricClassifier().fit(X, y)
+    np.testing.assert_allclose(
+        model.decision_function(X), -by_number.decision_function(X), atol=1e-6
+    )
+    area = roc_auc_score(words[y], model.predict_proba(X)[:, 1])
+    assert area == pytest.approx(roc_auc_score(y, by_number.predict_proba(X)[:, 1]))
 
 
 @pytest.mark.parametrize("wrap", [pd.Series, pd.Categorical])
@@ -217,7 +243,7 @@ def test_ordered_categories_give_the_order(wrap):
     words = np.array(["low", "mid", "high"])
     column = pd.Categorical(words[y], categories=["low", "mid", "high", "extreme"], ordered=True)
     model = GeometricClassifier().fit(X, wrap(column))
-    assert list(model.classes_) == ["low", "mid", "high", "extreme"]
+    assert list(model.order_) == ["low", "mid", "high", "extreme"]
     assert set(model.predict(X)) <= {"low", "mid", "high"}
 
 
@@ -529,14 +555,15 @@ def animals(n=80):
 def test_labels_are_matched_with_the_names_of_a_taxonomy():
     X, y, position = animals()
     model = GeometricClassifier(ANIMALS).fit(X, y)
-    assert model.classes_.tolist() == ["cat", "dog", "bus", "van"]
+    assert model.order_.tolist() == ["cat", "dog", "bus", "van"]
     unnamed = GeometricClassifier(DenseCost(ANIMALS.matrix())).fit(X, position)
-    np.testing.assert_allclose(model.coef_, unnamed.coef_, atol=1e-6)
+    places = np.searchsorted(model.classes_, model.order_)
+    np.testing.assert_allclose(model.coef_[places], unnamed.coef_, atol=1e-6)
     one_unseen = y != "bus"  # a class that does not occur keeps its place
     model = GeometricClassifier(ANIMALS).fit(X[one_unseen], y[one_unseen])
-    assert model.classes_.tolist() == ["cat", "dog", "bus", "van"]
+    assert model.order_.tolist() == ["cat", "dog", "bus", "van"]
     chosen = GeometricClassifierCV([ANIMALS, "zero-one"], cv=2).fit(X, y)
-    assert chosen.classes_.tolist() == ["cat", "dog", "bus", "van"]
+    assert chosen.order_.tolist() == ["cat", "dog", "bus", "van"]
 
 
 def test_labels_that_a_taxonomy_does_not_name_are_refused():

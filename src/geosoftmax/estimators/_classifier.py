@@ -45,8 +45,7 @@ class GeometricClassifier(LinearGeometric):
         All classes in their order, for labels that do not sort by themselves, and to name classes
         that do not occur in the data. By default the names of the outputs of the cost, if it has
         any, else the order of `y` if it is an ordered pandas categorical, else the sorted labels
-        that occur. Probabilities have their columns in this order, that of `classes_`; see the
-        notes for what scikit-learn makes of it.
+        that occur. Fitted models have it as `order_`.
     class_weight : dict, "balanced", optional
         As in scikit-learn.
     max_iter : int
@@ -58,6 +57,10 @@ class GeometricClassifier(LinearGeometric):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
+        The classes, *sorted*, as scikit-learn's measures expect them: columns of probabilities and
+        rows of `coef_` are in this order.
+    order_ : ndarray of shape (n_classes,)
+        The classes in the order of the cost.
     coef_ : ndarray of shape (n_classes, n_features)
     intercept_ : ndarray of shape (n_classes,)
     cost_ : Cost
@@ -80,12 +83,9 @@ class GeometricClassifier(LinearGeometric):
     smaller penalties; with the paper's scale, 0.5, they differ on one or two samples of 300. On
     ordered classes the two scales predict about equally well.
 
-    scikit-learn's measures of probabilities (log loss, areas under curves, Brier score) do not read
-    `classes_`: they take columns for those of *sorted* labels, and are silently wrong for classes
-    in another order. So are its searches, if they score by these. Meta-estimators such as
-    `VotingClassifier` number the labels in sorted order before they fit. For both, number the
-    labels yourself, 0, 1, 2, … in their order (``y.cat.codes`` of an ordered pandas categorical),
-    and leave `classes` out. `GeometricClassifierCV` gives its scorers sorted columns.
+    Meta-estimators such as `VotingClassifier` number the labels in sorted order before they fit.
+    For those, number the labels yourself, 0, 1, 2, … in their order (``y.cat.codes`` of an ordered
+    pandas categorical), and leave `classes` out.
 
     Examples
     --------
@@ -96,9 +96,11 @@ class GeometricClassifier(LinearGeometric):
     >>> model = GeometricClassifier(classes=["poor", "fair", "good"], alpha=0.01).fit(X, y)
     >>> model.predict([[0.2], [1.5], [2.9]])
     array(['poor', 'fair', 'good'], dtype='<U4')
+    >>> model.classes_  # sorted, as everywhere in scikit-learn; model.order_ is as given
+    array(['fair', 'good', 'poor'], dtype='<U4')
     >>> model.predict_proba([[0.2], [1.0]]).round(2)
-    array([[1.  , 0.  , 0.  ],
-           [0.35, 0.65, 0.  ]])
+    array([[0.  , 0.  , 1.  ],
+           [0.65, 0.  , 0.35]])
     """
 
     n_iter_: int

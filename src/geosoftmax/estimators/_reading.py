@@ -151,17 +151,26 @@ def read_costs(cost: Any) -> list[Any]:
     return [cost]
 
 
-def read_decision(decision: Any) -> str:
-    """Return the decision rule."""
-    if decision not in DECISIONS:
-        named = ", ".join(map(repr, DECISIONS))
-        raise ValueError(f"decision must be one of {named}; got {decision!r}.")
-    return decision
+def read_decisions(decision: Any) -> list[Any]:
+    """Return the candidates: those of a sequence of decision rules, or the only one."""
+    if isinstance(decision, str) or np.ndim(decision) != 1:
+        return [decision]
+    if len(decision) == 0:
+        raise ValueError("decision is an empty list; give at least one.")
+    return list(decision)
+
+
+def rules_for(decision: Any, costs: Sequence[Cost]) -> list[str]:
+    """Return the decision rules to choose among, each once."""
+    return list(dict.fromkeys(rule_for(one, costs) for one in read_decisions(decision)))
 
 
 def rule_for(decision: Any, costs: Sequence[Cost]) -> str:
     """Return the decision rule for costs among which one is chosen: what "auto" stands for."""
-    rule = read_decision(decision)
+    if not isinstance(decision, str) or decision not in DECISIONS:
+        named = ", ".join(map(repr, DECISIONS))
+        raise ValueError(f"decision must be one of {named}; got {decision!r}.")
+    rule = str(decision)
     on_tree = any(isinstance(cost, TreeCost) for cost in costs)
     if rule in ("median", "mean") and on_tree:
         raise ValueError(
