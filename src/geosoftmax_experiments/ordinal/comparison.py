@@ -15,7 +15,8 @@ from rich.console import Console
 from geosoftmax_experiments import files, runs
 from geosoftmax_experiments.data.ordinal import Fold, load_fold, set_names
 from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.ordinal.measures import MEASURES
+from geosoftmax_experiments.ordinal.decisions import LABELS
+from geosoftmax_experiments.ordinal.measures import CRITERIA, MEASURES
 from geosoftmax_experiments.ordinal.models import MODELS
 from geosoftmax_experiments.ordinal.selection import measure_fold
 from geosoftmax_experiments.store import Store, versions
@@ -32,8 +33,6 @@ OWN_TABLES = "own tables"
 #: The coarse grids of ``--quick``.
 QUICK = {"alphas": (100.0, 10.0, 1.0), "scales": (0.5, 2.0)}
 
-#: What every row has besides the names of its unit.
-WORDS = ("decision", "selected_by", "folds_by")
 NUMBERS = ("seconds", "unconverged", *MEASURES)
 
 
@@ -75,7 +74,8 @@ class Unit(runs.Unit):
         """Whether rows are those of this unit."""
         return isinstance(rows, list) and all(
             (row["set"], row["fold"], row["model"]) == (self.name, self.fold, self.model)
-            and all(isinstance(row[name], str) for name in WORDS)
+            and (row["decision"] in LABELS and row["selected_by"] in CRITERIA)
+            and isinstance(row["folds_by"], str)
             and all(isinstance(row[name], (int, float)) for name in NUMBERS)
             for row in rows
         )

@@ -94,7 +94,7 @@ def _what(rows: pd.DataFrame, settings: Settings, commits: dict[str, int]) -> li
     pairs: Any = rows.drop_duplicates(["set", "fold"])
     ours = int((pairs["folds_by"] == "ours").sum())
     packages = ", ".join(f"{name} {number}" for name, number in settings.versions.items())
-    made = ", ".join(f"{commit} ({count})" for commit, count in commits.items())
+    made = ", ".join(f"{escape(commit)} ({count})" for commit, count in commits.items())
     decisions = "; ".join(
         f"*{rule}*: {LABELS[rule]}" for rule in dict.fromkeys(map(str, rows["decision"]))
     )

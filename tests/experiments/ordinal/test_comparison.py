@@ -169,7 +169,8 @@ def test_damaged_results_are_named(tmp_path):
     comparison = compared(*ASKED)
     run(comparison, tmp_path)
     path = tmp_path / "units" / "LEV.1.lr.json"
-    for damaged in ("[{", path.read_text().replace('"LEV"', '"ERA"')):
+    whole = path.read_text()
+    for damaged in ("[{", whole.replace('"LEV"', '"ERA"'), whole.replace('"mode"', '"<b>"')):
         path.write_text(damaged)
         with pytest.raises(UserError, match=r"LEV.1.lr.json is damaged.*Remove it"):
             run(comparison, tmp_path)
