@@ -154,7 +154,8 @@ def test_a_german_table_of_a_spreadsheet(tmp_path, few_folds):
     data.to_csv(path, index=False, sep=";", decimal=",", encoding="cp1252")
     model, said = fit(path, tmp_path / "m", id="Nummer", missing="impute")
     assert "read as cp1252" in said
-    assert "Guessed: the separator ';' and the decimal mark ','" in said
+    assert "columns are separated by ';'" in said
+    assert "decimal mark is ','" in said
     assert "numbers of days: 'Tag' (day.month.year)" in said
     assert "filled in: 'Größe' (1)" in said
     kinds = {column.name: column.kind for column in model.columns}
