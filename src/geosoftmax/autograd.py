@@ -28,7 +28,6 @@ from geosoftmax import operators
 from geosoftmax.backends.reference import shifted_solve
 from geosoftmax.costs.base import Cost
 from geosoftmax.operators import Options
-from geosoftmax.solvers.base import IndexLoss
 from geosoftmax.solvers.plans import PLANS
 from geosoftmax.solvers.products import Averages, Products
 from geosoftmax.validation import is_concrete, is_onnx_export, is_readable
@@ -122,22 +121,22 @@ def fused_loss(
 
 
 def fused_index_loss(
-    f: Tensor, target: Tensor, found: IndexLoss, cost: Cost, reduction: str, ignore_index: int,
-    options: Options,
+    f: Tensor, target: Tensor, loss: Tensor, slope: Tensor, cost: Cost, reduction: str,
+    ignore_index: int, options: Options,
 ) -> Tensor:  # fmt: skip
     """Return a reduced loss of class indices as a function of ``f``, given its slope."""
-    if not torch.is_grad_enabled() or not f.requires_grad:
-        return found.loss
+    if not f.requires_grad or not torch.is_grad_enabled():
+        return loss
 
     def slope_of(f: Tensor, target: Tensor) -> Tensor:
         weight = (target != ignore_index).to(f.dtype)
         if reduction == "mean":
             weight = weight / weight.sum()
         again = _softmax_again(f, cost, options)
-        return found.slope + expand(weight, cost) * (again - again.detach())
+        return slope + expand(weight, cost) * (again - again.detach())
 
     dimensions = len(cost.shape) if reduction == "none" else 0
-    return _apply_fused_loss(f, target, found, dimensions, slope_of)
+    return _apply_fused_loss(f, target, loss, slope, dimensions, slope_of)
 
 
 def potential_loss(
@@ -163,7 +162,7 @@ def _with_slope(
 ) -> Tensor:  # fmt: skip
     """Give a loss its slope; with a share, of which it is the sum."""
     total, dimensions = (loss, len(cost.shape)) if share is None else (loss.sum(), 0)
-    return _apply_fused_loss(f, target, (total, slope), dimensions, slope_of)
+    return _apply_fused_loss(f, target, total, slope, dimensions, slope_of)
 
 
 def _softmax_again(f: Tensor, cost: Cost, options: Options) -> Tensor:
@@ -359,7 +358,7 @@ class _Value(Function):
 
 
 class _FusedLoss(Function):
-    """A loss that came with its slope in the scores (`found`), and has no other derivative.
+    """A loss that came with its slope in the scores, and has no other derivative.
 
     `dimensions` are those of a signal that the loss does not have; ``slope_of(f, target)`` is the
     slope once more, as a function of the scores.
@@ -367,12 +366,12 @@ class _FusedLoss(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, f: Tensor, target: Tensor, found: tuple[Any, ...], dimensions: int,
+        ctx: Any, f: Tensor, target: Tensor, loss: Tensor, slope: Tensor, dimensions: int,
         slope_of: Callable[[Tensor, Tensor], Tensor],
     ) -> Tensor:  # fmt: skip
         ctx.dimensions, ctx.slope_of = dimensions, slope_of
-        ctx.save_for_backward(f, target, found[1])
-        return found[0]
+        ctx.save_for_backward(f, target, slope)
+        return loss
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -381,7 +380,7 @@ class _FusedLoss(Function):
             slope = ctx.slope_of(f, target)
         if ctx.dimensions:
             grad = grad[(..., *[None] * ctx.dimensions)]
-        return slope * grad, None, None, None, None
+        return slope * grad, None, None, None, None, None
 
 
 #: As ``_FusedLoss.apply``, less what only transforms of torch.func need: none is active here.

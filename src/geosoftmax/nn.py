@@ -92,9 +92,7 @@ class CostModule(nn.Module):
         return cost if self.log_scale is None else cost.__mul__(torch.exp(self.log_scale))
 
     def _tensors(self, cost: Cost) -> list[Tensor]:
-        buffers = self._buffers  # a look-up by name would try everything else first
-        names = _NAMES[: len(cost.tensor_names)]
-        return [buffers[k] if k in buffers else getattr(self, k) for k in names]  # pyright: ignore
+        return [getattr(self, name) for name in _NAMES[: len(cost.tensor_names)]]
 
     def _current(self) -> Cost:
         """Return the cost of the buffers: one object, with its plans, while they are the same."""
@@ -105,16 +103,18 @@ class CostModule(nn.Module):
             )
         cost = self._unscaled
         assert cost is not None
-        tensors = self._tensors(cost)
         if torch.compiler.is_compiling():
-            return cost.with_tensors(tensors)
+            return cost.with_tensors(self._tensors(cost))
+        if all(map(operator.is_, map(self._buffers.get, _NAMES), cost.tensors)):
+            return cost  # the everyday case: attributes would be looked for everywhere else first
+        tensors = self._tensors(cost)
         if not all(map(operator.is_, tensors, cost.tensors)):
             cost = self._unscaled = cost.with_tensors(tensors)
         return cost
 
     def _warn_of_collapse(self, cost: Cost, target: Tensor) -> None:
         """Warn once, where the cost is learnt from classes alone."""
-        if self._warned or not (torch.is_grad_enabled() and cost.parameter.requires_grad):
+        if not cost.parameter.requires_grad or self._warned or not torch.is_grad_enabled():
             return
         if are_classes(target, cost, self.dim):
             if not torch.compiler.is_compiling():
@@ -348,14 +348,14 @@ class GeometricLogisticLoss(_SolvingModule):
 
     def forward(self, scores: Tensor, target: Tensor) -> Tensor:
         """Return the loss of scores against class indices or distributions."""
-        cost = self.cost
+        cost, buffers = self.cost, self._buffers
         loss = functional.geometric_logistic_loss(
             scores,
             target,
             cost,
             dim=self.dim,
             reduction=self.reduction,
-            weight=self.weight,
+            weight=buffers["weight"] if "weight" in buffers else self.weight,  # noqa: SIM401 (slow)
             ignore_index=self.ignore_index,
             label_smoothing=self.label_smoothing,
             tol=self.tol,

@@ -44,11 +44,12 @@ RULES = ("mode", "median", "mean", "cost")
 
 def is_concrete(*tensors: Tensor) -> bool:
     """Whether the values of ``tensors`` can be read: no tracing, no ``torch.func`` wrapper."""
-    return not (torch.compiler.is_compiling() or any(map(_is_abstract, tensors)))
-
-
-def _is_abstract(tensor: Tensor) -> bool:
-    return tensor.is_meta or _is_wrapped(tensor)
+    if torch.compiler.is_compiling():
+        return False
+    for tensor in tensors:  # noqa: SIM110  (faster than a generator, and each call comes here)
+        if _is_wrapped(tensor) or tensor.is_meta:
+            return False
+    return True
 
 
 def is_onnx_export() -> bool:
@@ -230,18 +231,21 @@ def check_index_shape(target: Tensor, scores: Tensor, cost: Cost, dim: Any) -> N
 
 
 def _ask_for_dim(scores: Tensor, cost: Cost) -> None:
-    """Show the two ways to read class indices with several batch axes."""
+    """Show the ways to read class indices with several batch axes: ours, and that of torch."""
     n = len(cost.shape)
     letters = [chr(ord("i") + k) for k in range(scores.dim() - n)]
     outputs = [":"] * n
     sample = f"target[{', '.join(letters)}] belongs to scores"
     last, second = tuple(range(-n, 0)), tuple(range(1, n + 1))
+    ways = f"dim={how_to_say(last)}: {sample}[{', '.join(letters + outputs)}]."
+    if tuple(scores.shape[1 : n + 1]) == cost.shape:
+        ways += (
+            f" dim={how_to_say(second)}, as in torch.nn.CrossEntropyLoss: "
+            f"{sample}[{', '.join(letters[:1] + outputs + letters[1:])}]."
+        )
     raise ValueError(
         f"class indices with {len(letters)} batch axes need dim, the axes of scores "
-        f"{tuple(scores.shape)} that hold the outputs of {cost!r}. "
-        f"dim={how_to_say(last)}: {sample}[{', '.join(letters + outputs)}]. "
-        f"dim={how_to_say(second)}, as in torch.nn.CrossEntropyLoss: "
-        f"{sample}[{', '.join(letters[:1] + outputs + letters[1:])}]."
+        f"{tuple(scores.shape)} that hold the outputs of {cost!r}. {ways}"
     )
 
 

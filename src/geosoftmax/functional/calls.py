@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -35,18 +36,27 @@ def full_precision_loss(function: F) -> F:
 
 
 def _without_autocast(function: F, widen: bool) -> F:
+    name = next(iter(inspect.signature(function).parameters))
+
     @functools.wraps(function)
-    def wrapped(signal: Tensor, *args: Any, **kwargs: Any) -> Any:
-        device = signal.device.type if isinstance(signal, Tensor) else "cpu"
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        signal = args[0] if args else kwargs.get(name)
+        if not isinstance(signal, Tensor):
+            return function(*args, **kwargs)  # says what is wrong
+        device = "cpu" if signal.is_cpu else signal.device.type
         if device not in _WITH_AUTOCAST or not torch.is_autocast_enabled(device):
-            return function(signal, *args, **kwargs)
+            return function(*args, **kwargs)
         with torch.autocast(device, enabled=False):
             if widen and signal.dtype in (torch.float16, torch.bfloat16):
-                signal = signal.to(torch.float32)
-            return function(signal, *args, **kwargs)
+                args, kwargs = (signal.to(torch.float32), *args[1:]), _without(kwargs, name)
+            return function(*args, **kwargs)
 
     wrapped.__prepare_scriptable__ = refuse_torchscript  # pyright: ignore  # torch.jit.script asks
     return cast(F, wrapped)
+
+
+def _without(kwargs: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in kwargs.items() if key != name}
 
 
 def computed(signal: Tensor) -> Tensor:
@@ -62,8 +72,10 @@ def settle(
     method: str,
 ) -> Options:
     """Check the options of a solve, and fill in those that were left open."""
-    if tol is None and max_iter is None and method == "auto" and (purpose, came_in) in _DEFAULTS:
-        return _DEFAULTS[purpose, came_in]
+    if tol is None and max_iter is None and method == "auto":
+        found = _DEFAULTS.get((purpose, came_in))
+        if found is not None:
+            return found
     check_options(tol, max_iter)
     if tol is None:
         tol = solvers.default_tolerance(came_in, purpose)

@@ -29,6 +29,11 @@ Purpose = Literal[
 #: What a fused solve returns: alpha, u, lower, upper, iterations.
 Fused = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
+#: A loss of class indices, reduced; its slope in the scores; the largest certified gap, NaN where
+#: scores have no solution; and how many targets are neither a class nor ignored. If there are any,
+#: the rest means nothing.
+IndexLoss = tuple[Tensor, Tensor, float, int]
+
 MAX_ITER = 5000
 
 
@@ -76,17 +81,6 @@ class SolveRows(Protocol):
     def __call__(self, b: Tensor, start: Tensor | None, max_iter: int) -> Rows:
         """Return the minimisers, their brackets and the iterations."""
         ...
-
-
-class IndexLoss(NamedTuple):
-    """A loss of class indices, reduced, and its slope in the scores."""
-
-    loss: Tensor
-    slope: Tensor
-    #: The largest certified gap; NaN where scores have no solution.
-    gap: float
-    #: How many targets are neither a class nor ignored. Then the rest means nothing.
-    bad: int
 
 
 @dataclasses.dataclass(frozen=True)
