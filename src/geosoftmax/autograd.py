@@ -99,7 +99,9 @@ def log_sum_exp(f: Tensor, u: Tensor, alpha: Tensor, value: Tensor, cost: Cost) 
     if is_constant(f, cost.parameter, u):
         return value.to(f.dtype)
     if has_plain_gradient(f, cost.parameter, u):
-        return _Value.apply(f, u, alpha, value, cost)  # pyright: ignore[reportReturnType]
+        found = value.to(f.dtype, copy=True), alpha
+        dimensions = len(cost.shape)
+        return _apply_fused_loss(f, u, found, dimensions, lambda f, u: softmax(f, u, alpha, cost))
     return _rule(_LogSumExp, _LogSumExpForward).apply(f, cost.parameter, u, value, cost)
 
 
@@ -136,7 +138,7 @@ def fused_index_loss(
         return slope + expand(weight, cost) * (again - again.detach())
 
     dimensions = len(cost.shape) if reduction == "none" else 0
-    return _apply_fused_loss(f, target, loss, slope, dimensions, slope_of)
+    return _apply_fused_loss(f, target, (loss, slope), dimensions, slope_of)
 
 
 def potential_loss(
@@ -162,7 +164,7 @@ def _with_slope(
 ) -> Tensor:  # fmt: skip
     """Give a loss its slope; with a share, of which it is the sum."""
     total, dimensions = (loss, len(cost.shape)) if share is None else (loss.sum(), 0)
-    return _apply_fused_loss(f, target, total, slope, dimensions, slope_of)
+    return _apply_fused_loss(f, target, (total, slope), dimensions, slope_of)
 
 
 def _softmax_again(f: Tensor, cost: Cost, options: Options) -> Tensor:
@@ -340,38 +342,22 @@ class _MinimiserForward(_Minimiser):
         return _support_solve(change, theta, u > 0, ctx.cost)
 
 
-class _Value(Function):
-    """`_LogSumExp` of scores alone, for the everyday call: without what transforms of it need."""
-
-    @staticmethod
-    def forward(ctx: Any, f: Tensor, u: Tensor, alpha: Tensor, value: Tensor, cost: Cost) -> Tensor:
-        ctx.cost = cost
-        ctx.save_for_backward(f, u, alpha)
-        return value.to(f.dtype, copy=True)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        f, u, alpha = ctx.saved_tensors
-        if torch.is_grad_enabled():  # it will be differentiated once more
-            alpha = softmax(f, u, alpha, ctx.cost)
-        return expand(grad, ctx.cost) * alpha, None, None, None, None
-
-
 class _FusedLoss(Function):
-    """A loss that came with its slope in the scores, and has no other derivative.
+    """A value or loss that came with its slope in the scores, and has no other derivative.
 
+    `found` is both, in a tuple: of an argument that is returned torch would make a view.
     `dimensions` are those of a signal that the loss does not have; ``slope_of(f, target)`` is the
     slope once more, as a function of the scores.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, f: Tensor, target: Tensor, loss: Tensor, slope: Tensor, dimensions: int,
+        ctx: Any, f: Tensor, target: Tensor, found: tuple[Tensor, Tensor], dimensions: int,
         slope_of: Callable[[Tensor, Tensor], Tensor],
     ) -> Tensor:  # fmt: skip
         ctx.dimensions, ctx.slope_of = dimensions, slope_of
-        ctx.save_for_backward(f, target, slope)
-        return loss
+        ctx.save_for_backward(f, target, found[1])
+        return found[0]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -380,7 +366,7 @@ class _FusedLoss(Function):
             slope = ctx.slope_of(f, target)
         if ctx.dimensions:
             grad = grad[(..., *[None] * ctx.dimensions)]
-        return slope * grad, None, None, None, None, None
+        return slope * grad, None, None, None, None
 
 
 #: As ``_FusedLoss.apply``, less what only transforms of torch.func need: none is active here.
