@@ -1,13 +1,14 @@
 """All derivatives.
 
 Functions of the maths are given to autograd by rules of their own; the rest is plain torch on top
-of them. Each rule takes the value that a solver found, so that none solves (QP) twice:
+of them. Each rule takes the value that a solver found, so that none solves (QP) for it again:
 
 - `minimiser`: ``u(b, θ)`` of (QP). One solve on the support: ``K_SS du = db - dK u``.
 - `log_sum_exp`: ``∂/∂f = α``, ``∂/∂θ = -⟨u, ∂K u⟩ / Z``; no solve at all.
 - `scaling`: ``v(α, θ)`` with ``v · Kv = α``: ``(D_h + D_v K) dv = dα - v ∂K v``.
 - `negentropy`: ``∂Ω/∂α`` is the potential, ``∂Ω/∂θ = ⟨v, ∂K v⟩``.
-- `fused_loss`: the slope came with the loss.
+- `fused_loss` and its siblings: the slope came with the loss. Should second derivatives be asked
+  for, the slope is made once more, as a function: that alone solves (QP) a second time.
 
 ``θ`` is the parameter of the cost. Rules are written with differentiable pieces, so that second
 derivatives follow. ``jvp`` rules live in subclasses because ``torch.compile`` refuses functions

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from geosoftmax.costs import DenseCost, LineCost, TreeCost, ZeroOneCost
+from geosoftmax.costs import DenseCost, LineCost, ZeroOneCost
 from geosoftmax.costs.base import Cost
 
 NAMED_COSTS = ("squared", "absolute", "zero-one")
@@ -71,7 +71,8 @@ def warn_of_alphabet(y: np.ndarray, order: Any, cost: Any) -> None:
 def _by_position(cost: Any) -> bool:
     if isinstance(cost, str):
         return cost != "zero-one"
-    return not isinstance(cost, ZeroOneCost)  # names, where a cost has them, have given the order
+    # Names, where a cost has them, have given the order.
+    return not isinstance(cost, Cost) or cost.structure != "equal"
 
 
 def read_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -142,7 +143,7 @@ def read_decision(decision: Any) -> str:
 def rule_for(decision: Any, costs: Sequence[Cost]) -> str:
     """Return the decision rule for costs among which one is chosen: what "auto" stands for."""
     rule = read_decision(decision)
-    on_tree = any(isinstance(cost, TreeCost) for cost in costs)
+    on_tree = any(cost.structure == "tree" for cost in costs)
     if rule in ("median", "mean") and on_tree:
         raise ValueError(
             f"decision={decision!r} needs classes in an order, which the leaves of a tree do not "
@@ -150,7 +151,7 @@ def rule_for(decision: Any, costs: Sequence[Cost]) -> str:
         )
     if rule != "auto":
         return rule
-    on_line = any(isinstance(cost, LineCost) for cost in costs)
+    on_line = any(cost.positions is not None for cost in costs)
     if on_line and not on_tree:
         return "median"
     return "cost" if len(costs) == 1 else "mode"  # expected costs of several do not compare
