@@ -13,7 +13,8 @@ from torch import Tensor
 
 from geosoftmax.costs.base import ScaledCost, reads_values, unit_scale, wide
 from geosoftmax.costs.traits import Tree
-from geosoftmax.costs.tree_reading import (
+from geosoftmax.validation import as_float_tensor, check_has_values, check_signal
+from geosoftmax.validation.trees import (
     breadth_first,
     check_outputs,
     check_parents,
@@ -21,7 +22,6 @@ from geosoftmax.costs.tree_reading import (
     hint,
     read_taxonomy,
 )
-from geosoftmax.validation import as_float_tensor, check_has_values, check_signal
 
 
 class TreeCost(ScaledCost):
