@@ -124,9 +124,7 @@ def _index_loss(
     if plan.index_loss is None or f.numel() == 0:
         return None
     check_index_shape(target, f, cost, dim)
-    loss, slope, gap, bad = plan.index_loss(
-        f.detach(), target, ignore_index, reduction, options.max_iter
-    )
+    loss, slope, gap, bad = plan.index_loss(f, target, ignore_index, reduction, options.max_iter)
     if bad:
         check_class_indices(target, f, cost, ignore_index, dim)
     if not gap <= options.tol:

@@ -108,7 +108,8 @@ class Plan:
     predict: Callable[[Tensor], tuple[Tensor, float]] | None = None
     #: ``(scores, distributions, max_iter, share) -> loss, slope`` of each sample, times the share.
     loss: Callable[[Tensor, Tensor, int, float], tuple[Tensor, Tensor]] | None = None
-    #: ``(scores, indices, ignore_index, reduction, max_iter)``.
+    #: ``(scores, indices, ignore_index, reduction, max_iter)``; the scores may require gradients,
+    #: of which it records none.
     index_loss: Callable[[Tensor, Tensor, int, str, int], IndexLoss] | None = None
 
 

@@ -34,7 +34,7 @@ def compiled_plan(method: str, kernel: Kernel, cost: Cost, request: Request) -> 
     ) -> IndexLoss:
         if scores.dim() == 2 and target.dim() == 1:
             return kernel.loss(scores, target, ignored, reduction)
-        flat = scores.reshape(-1, d), target.reshape(-1)
+        flat = scores.detach().reshape(-1, d), target.reshape(-1)
         loss, slope, gap, bad = kernel.loss(*flat, ignored, reduction)
         loss = loss.reshape(target.shape) if reduction == "none" else loss
         return loss, slope.reshape(scores.shape), gap, bad

@@ -26,6 +26,7 @@ def launched_plan(
     ) -> IndexLoss:
         from geosoftmax.backends.triton import index_loss
 
+        scores = scores.detach()
         alpha, _, lower, _, _ = fused(scores, max_iter)
         loss, slope = index_loss.finish(alpha, lower, scores, target, ignored, reduction)
         return loss, slope, 0.0, 0  # nothing is read: what is wrong becomes NaN
