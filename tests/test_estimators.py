@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import warnings
@@ -21,7 +22,15 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_valid
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from geosoftmax import DenseCost, GridCost, LineCost, TreeCost, geometric_softmax
+from geosoftmax import (
+    DenseCost,
+    GridCost,
+    LineCost,
+    TreeCost,
+    ZeroOneCost,
+    decide,
+    geometric_softmax,
+)
 from geosoftmax.estimators import GeometricClassifier, GeometricClassifierCV
 from tests.conftest import data_file
 
@@ -558,3 +567,73 @@ def test_scales_that_a_matrix_does_not_bear_are_refused():
     model = GeometricClassifier(np.abs(x[:, None] - x) ** 4, scale=0.1)
     with pytest.raises(ValueError, match="every_scale=True"):
         model.fit(np.random.default_rng(0).normal(size=(30, 2)), np.arange(30) % 3)
+
+
+UNEVEN = np.array([1, 2, 5, 10])
+
+
+@pytest.mark.parametrize("cost", ["squared", "absolute"])
+@pytest.mark.parametrize("kind", [int, float, "f4"])
+def test_numbers_at_uneven_distances_are_warned_of(cost, kind):
+    """1, 2, 5, 10 are put at 0, 1, 2, 3; and so are 1, 2, 3, 5 where no 4 occurs."""
+    X, y = ordered(classes=4)
+    labels = UNEVEN.astype(kind)
+    listed = re.escape(str(labels.tolist()))
+    with pytest.warns(UserWarning, match=rf"{listed}.*LineCost.*name all classes in `classes`"):
+        by_rank = GeometricClassifier(cost).fit(X, labels[y])
+    with pytest.warns(UserWarning, match=rf"{listed}.*LineCost"):
+        GeometricClassifierCV(["zero-one", cost], alphas=(1.0,)).fit(X, labels[y])
+    # What the warning advises is taken without one.
+    there = GeometricClassifier(LineCost(UNEVEN, p=1 if cost == "absolute" else 2))
+    assert not np.allclose(there.fit(X, labels[y]).coef_, by_rank.coef_)
+    named = GeometricClassifier(cost, classes=labels).fit(X, labels[y])
+    np.testing.assert_array_equal(named.coef_, by_rank.coef_)
+    GeometricClassifier(cost, classes=[1, 2, 3, 4, 5]).fit(X, np.array([1, 2, 3, 5])[y])
+    GeometricClassifier(cost).fit(X, pd.Series(pd.Categorical(labels[y], labels, ordered=True)))
+    GeometricClassifier("zero-one").fit(X, labels[y])
+
+
+@pytest.mark.parametrize("labels", [[3, 4, 5, 6], [-10, 0, 10, 20]], ids=str)
+@pytest.mark.parametrize("dtype", [int, float, "f4"])
+def test_numbers_at_even_distances_are_their_ranks(labels, dtype):
+    X, y = ordered(classes=4)
+    model = GeometricClassifier().fit(X, np.array(labels, dtype)[y])
+    np.testing.assert_array_equal(model.coef_, GeometricClassifier().fit(X, y).coef_)
+
+
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("rule", ["median", "mean"])
+def test_decisions_count_in_the_positions_of_the_cost(rule, p):
+    X, y = ordered(classes=4)
+    cost, labels = LineCost(UNEVEN, p=p), UNEVEN[y]
+    model = GeometricClassifier(cost, scale=0.3, alpha=30.0, decision=rule).fit(X, labels)
+    alpha = model.predict_proba(X)
+    chosen = decide(torch.from_numpy(alpha), cost, rule).numpy()
+    np.testing.assert_array_equal(model.predict(X), UNEVEN[chosen])
+    by_rank = decide(torch.from_numpy(alpha), LineCost(4), rule).numpy()
+    assert (chosen != by_rank).any() == (rule == "mean")
+    measure = np.abs(np.subtract.outer(UNEVEN, UNEVEN)) ** {"median": 1, "mean": 2}[rule]
+    np.testing.assert_allclose(model.predict_cost(X), alpha @ measure, atol=1e-9)
+
+    searched = GeometricClassifierCV(cost, scales=(0.3,), decision=rule).fit(X, labels)
+    scoring = f"neg_mean_{'absolute' if rule == 'median' else 'squared'}_error"
+    expected = clone(searched).set_params(scoring=scoring).fit(X, labels)
+    np.testing.assert_allclose(searched.scores_["mean_score"], expected.scores_["mean_score"])
+
+
+def test_costs_with_other_positions_are_not_compared():
+    X, y = ordered(classes=4)
+    uneven = LineCost(UNEVEN)
+    model = GeometricClassifierCV([uneven, LineCost(4)], alphas=(1.0,), decision="median")
+    with pytest.raises(ValueError, match=r"positions.*Give scoring"):
+        model.fit(X, UNEVEN[y])
+    model.set_params(scoring="accuracy").fit(X, UNEVEN[y])
+    same = GeometricClassifierCV([uneven, LineCost(UNEVEN, p=2), ZeroOneCost(4)], alphas=(1.0,))
+    same.fit(X, UNEVEN[y])
+
+
+@pytest.mark.parametrize("weights", [{0: -1.0}, {1: np.nan}, {2: np.inf}], ids=str)
+def test_weights_of_classes_that_are_no_weights(weights):
+    X, y = ordered()
+    with pytest.raises(ValueError, match="class_weight must be finite and at least 0"):
+        GeometricClassifier(class_weight=weights).fit(X, y)

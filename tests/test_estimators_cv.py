@@ -178,3 +178,23 @@ def test_penalty_is_chosen_where_it_matters():
     truth = np.digitize(fresh[:, 0], [-0.7, 0.7])
     errors = [np.abs(m.predict(fresh) - truth).mean() for m in (model, rival)]
     assert errors[0] < errors[1]
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("scoring", ["neg_log_loss", "roc_auc_ovr", "accuracy"])
+def test_scorers_read_probabilities_of_classes_in_any_order(scoring, classes):
+    """scikit-learn's scorers take columns for those of sorted labels; these are not sorted."""
+    X, y = ordered(classes=classes)
+    labels = np.array(["poor", "fair", "good"])[:classes]
+    settings = {"scales": (0.4, 2.0), "alphas": (10.0, 0.1), "scoring": scoring, "cv": 3}
+    numbers = GeometricClassifierCV(**settings).fit(X, y)
+    named = GeometricClassifierCV(**settings, classes=labels).fit(X, labels[y])
+    assert named.classes_.tolist() == labels.tolist()
+    np.testing.assert_allclose(named.scores_["mean_score"], numbers.scores_["mean_score"])
+    seen = []
+    own = GeometricClassifierCV(
+        alphas=(1.0,), classes=labels, scoring=lambda model, X, y: seen.append(model) or 0.0
+    )
+    own.fit(X, labels[y])
+    assert seen[0].classes_.tolist() == labels.tolist()  # a function of one's own gets the model
+    assert seen[0].coef_.shape == (classes, 3)

@@ -149,6 +149,7 @@ def test_the_recipes_name_all_that_must_be_written():
 
 @compiles
 def test_the_library_takes_a_cost_that_it_does_not_know():
+    torch._dynamo.reset()
     cost, target = RingCost(7) / 2, torch.tensor([6, 0])
     scores = torch.randn(2, 7, dtype=torch.float64, requires_grad=True)
     loss = geometric_logistic_loss(scores, target, cost)

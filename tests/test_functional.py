@@ -98,6 +98,22 @@ def test_any_batch_dimensions_lead(cost, batch):
     assert solution.lower.shape == solution.gap.shape == solution.iterations.shape == batch
 
 
+def test_arguments_may_be_named():
+    cost, scores, y = LineCost(3), randn(2, 3), torch.tensor([0, 2])
+    alpha = gs.geometric_softmax(scores=scores, cost=cost)
+    assert torch.equal(alpha, gs.geometric_softmax(scores, cost))
+    loss = gs.geometric_logistic_loss(scores=scores, target=y, cost=cost)
+    assert torch.equal(loss, gs.geometric_logistic_loss(scores, y, cost))
+    divergence = gs.hausdorff_divergence(beta=alpha, alpha=alpha.flip(-1), cost=cost)
+    assert torch.equal(divergence, gs.hausdorff_divergence(alpha.flip(-1), alpha, cost))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert gs.geometric_softmax(scores=scores, cost=cost).dtype == scores.dtype
+        half = gs.geometric_logistic_loss(scores=scores.bfloat16(), target=y, cost=cost)
+    assert half.dtype == torch.float32
+    with pytest.raises(TypeError, match="scores"):
+        gs.geometric_softmax(cost=cost)
+
+
 # ------------------------------------------------------------------ softmax, log-sum-exp
 
 
@@ -224,19 +240,6 @@ def test_every_argument_can_be_named(function, autocast):
     if function is gs.solve:
         found, expected = found.alpha, expected.alpha
     assert torch.equal(found, expected)
-
-
-def test_a_named_loss_is_wide_under_autocast_too():
-    scores, target = randn(3, 4).bfloat16(), torch.tensor([0, 3, 1])
-    with torch.autocast("cpu", torch.bfloat16):
-        loss = gs.geometric_logistic_loss(scores=scores, target=target, cost=LineCost(4))
-        assert torch.equal(loss, gs.geometric_logistic_loss(scores, target, LineCost(4)))
-    assert loss.dtype == torch.float32
-
-
-def test_an_argument_that_is_missing_is_named():
-    with pytest.raises(TypeError, match="'scores'"):
-        gs.geometric_softmax(cost=LineCost(4))
 
 
 # ------------------------------------------------------------------ loss

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from geosoftmax_experiments.errors import DEBUG, UserError, plain_errors
+from geosoftmax_experiments.errors import DEBUG, UserError, plain_errors, raise_on_sigterm
 from geosoftmax_experiments.ordinal.commands import app as ordinal_app
 from geosoftmax_experiments.superres.commands import localize, localize_eval
 from geosoftmax_experiments.vae.commands import app as vae_app
@@ -19,7 +19,7 @@ class _PlainGroup(TyperGroup):
     """Commands whose errors are a line and a hint, foreseen or not."""
 
     def invoke(self, ctx: Any) -> Any:
-        with plain_errors():
+        with plain_errors(), raise_on_sigterm():
             return super().invoke(ctx)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import NoReturn
+from typing import Any, NoReturn
 
-__all__ = ["DEBUG", "UserError", "end_stopped", "plain_errors"]
+__all__ = ["DEBUG", "Stopped", "UserError", "end_stopped", "plain_errors", "raise_on_sigterm"]
 
 #: Whether errors are shown with their traceback; the command line sets it anew for each command.
 DEBUG: ContextVar[bool] = ContextVar("DEBUG", default=False)
@@ -33,6 +34,45 @@ class UserError(Exception):
         return f"{self.message} {self.hint}"
 
 
+class Terminated(KeyboardInterrupt):
+    """The process was told to end (SIGTERM), as schedulers of clusters do."""
+
+
+class Stopped(Exception):  # noqa: N818 - nothing went wrong
+    """Long work was stopped by the signal `by`, and can go on.
+
+    Parameters
+    ----------
+    kept : str
+        What the same command continues from.
+    by : KeyboardInterrupt
+    """
+
+    def __init__(self, kept: str, by: KeyboardInterrupt) -> None:
+        super().__init__(kept)
+        self.kept = kept
+        self.status = _status(by)
+
+
+@contextlib.contextmanager
+def raise_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM raise `Terminated`, so that it is handled as an interrupt from the keyboard."""
+
+    def end(number: int, frame: Any) -> NoReturn:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _status(by: KeyboardInterrupt) -> int:
+    """Return the exit status that shells have for a process that a signal ended."""
+    return 128 + (signal.SIGTERM if isinstance(by, Terminated) else signal.SIGINT)
+
+
 @contextlib.contextmanager
 def plain_errors() -> Iterator[None]:
     """Print an error in a line, with a hint, and end with status 1; as it is, where `DEBUG` is set.
@@ -45,6 +85,12 @@ def plain_errors() -> Iterator[None]:
         yield
     except (typer.Exit, typer.Abort, BrokenPipeError):
         raise
+    except KeyboardInterrupt as error:
+        typer.echo("\nStopped.", err=True)
+        raise typer.Exit(_status(error)) from None
+    except Stopped as error:
+        typer.echo(f"\nStopped: {error.kept}.\nHint: the same command continues.", err=True)
+        raise typer.Exit(error.status) from None
     except Exception as error:
         if DEBUG.get() or hasattr(error, "format_message"):  # bad options: typer prints them
             raise

@@ -22,7 +22,16 @@ from matplotlib.figure import Figure
 
 from geosoftmax_experiments import files
 
-__all__ = ["as_markdown", "escape", "escape_all", "html_page", "plain_label", "save", "write_csv"]
+__all__ = [
+    "Report",
+    "as_markdown",
+    "escape",
+    "escape_all",
+    "html_page",
+    "plain_label",
+    "save",
+    "write_csv",
+]
 
 #: What Markdown takes for more than text, inside a line.
 _MARKS = re.compile(r"([\\`*_\[\]<>|!&#~$])")
@@ -30,6 +39,46 @@ _MARKS = re.compile(r"([\\`*_\[\]<>|!&#~$])")
 LONGEST = 40
 #: What makes a spreadsheet take a cell for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+class Report:
+    """Paragraphs, tables and figures in their order, for ``report.md`` and ``report.html``.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the pages and their pictures are written.
+    title : str
+        Plain text.
+    """
+
+    def __init__(self, folder: Path, title: str) -> None:
+        self._folder = folder
+        self._title = title
+        self._parts = [f"# {escape(title)}"]
+        self._pictures: list[str] = []
+
+    def add(self, *paragraphs: str) -> None:
+        """Add paragraphs or headings in Markdown; names that come from data are escaped before."""
+        self._parts += paragraphs
+
+    def add_table(self, table: pd.DataFrame) -> None:
+        """Add a table. Cells may hold Markdown: `escape` those that come from data."""
+        self._parts.append(as_markdown(table))
+
+    def add_figure(self, name: str, figure: Figure, caption: str) -> None:
+        """Write a figure to the folder as a PNG of that name, and show it."""
+        save(figure, self._folder / f"{name}.png")
+        self._parts.append(f"![{caption}]({name}.png)")
+        self._pictures.append(f"{name}.png")
+
+    def write(self) -> Path:
+        """Write both pages; return the path of the HTML page, which needs no other file."""
+        text = "\n\n".join(self._parts) + "\n"
+        files.write_text(self._folder / "report.md", text)
+        page = self._folder / "report.html"
+        files.write_text(page, html_page(self._title, text, self._folder, self._pictures))
+        return page
 
 
 def escape(value: object) -> str:

@@ -25,7 +25,8 @@ class GeometricClassifier(LinearGeometric):
     ----------
     cost : {"squared", "absolute", "zero-one"}, array of shape (n_classes, n_classes), or Cost
         The cost between classes. The names are for positions 0, 1, 2, … in the order of the
-        classes.
+        classes, whatever numbers their labels are: labels 1, 2, 5, 10 lie as far apart as 0, 1, 2,
+        3 (there is a warning). If their distances count, give ``LineCost([1, 2, 5, 10])``.
     scale : float
         The factor of the cost, also of one that is given. The paper's ordinal cost is the squared
         one times 0.5; see the notes for the default.
@@ -34,7 +35,8 @@ class GeometricClassifier(LinearGeometric):
     decision : {"auto", "median", "mean", "mode", "cost", "scores"}
         Which class to predict. By default ``"median"`` where classes lie on a line (``"squared"``,
         ``"absolute"``, a `LineCost`), and ``"cost"`` for other costs. ``"median"`` and ``"mean"``
-        are the classes of least expected absolute and squared error, in positions; ``"mode"`` is
+        are the classes of least expected absolute and squared error, in the positions of the cost
+        (0, 1, 2, … where it has none); ``"mode"`` is
         the most probable one, ``"cost"`` the one of least expected `cost`, and ``"scores"``, as in
         the paper, the one with the largest score. Only ``"mode"`` is always the largest entry of
         `predict_proba`: a median lies between classes that are more probable than itself.
@@ -43,7 +45,8 @@ class GeometricClassifier(LinearGeometric):
         All classes in their order, for labels that do not sort by themselves, and to name classes
         that do not occur in the data. By default the names of the outputs of the cost, if it has
         any, else the order of `y` if it is an ordered pandas categorical, else the sorted labels
-        that occur.
+        that occur. Probabilities have their columns in this order, that of `classes_`; see the
+        notes for what scikit-learn makes of it.
     class_weight : dict, "balanced", optional
         As in scikit-learn.
     max_iter : int
@@ -76,6 +79,13 @@ class GeometricClassifier(LinearGeometric):
     mode agree on three classes that have no order. They do with the default scale and penalty, and
     smaller penalties; with the paper's scale, 0.5, they differ on one or two samples of 300. On
     ordered classes the two scales predict about equally well.
+
+    scikit-learn's measures of probabilities (log loss, areas under curves, Brier score) do not read
+    `classes_`: they take columns for those of *sorted* labels, and are silently wrong for classes
+    in another order. So are its searches, if they score by these. Meta-estimators such as
+    `VotingClassifier` number the labels in sorted order before they fit. For both, number the
+    labels yourself, 0, 1, 2, … in their order (``y.cat.codes`` of an ordered pandas categorical),
+    and leave `classes` out. `GeometricClassifierCV` gives its scorers sorted columns.
 
     Examples
     --------

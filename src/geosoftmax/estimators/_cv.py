@@ -7,7 +7,9 @@ import itertools
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import check_scoring
+from sklearn.metrics._scorer import _BaseScorer
 from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
 
@@ -17,7 +19,7 @@ from geosoftmax.estimators._design import Design
 from geosoftmax.estimators._fitting import Fit, Losses, Objective, fit_linear, minimise, start
 from geosoftmax.estimators._linear import LinearGeometric, chosen_positions, set_fitted
 from geosoftmax.estimators._reading import (
-    measure_of,
+    common_measure,
     read_cost,
     read_costs,
     read_count,
@@ -142,7 +144,7 @@ class GeometricClassifierCV(LinearGeometric):
         costs = [read_cost(one, 1.0, len(self.classes_)) for one in given]
         rule = rule_for(self.decision, costs)
         task = Task(
-            X, target, weight, self.classes_, self._scorer(rule, len(costs)), rule,
+            X, target, weight, self.classes_, self._scorer(rule, costs), rule,
             bool(self.fit_intercept), tol, max_iter,
         )  # fmt: skip
         splitter: Any = check_cv(self.cv, target, classifier=True)
@@ -171,15 +173,11 @@ class GeometricClassifierCV(LinearGeometric):
         self.n_iter_ = last.iterations
         return self
 
-    def _scorer(self, rule: str, n_costs: int) -> Any:
+    def _scorer(self, rule: str, costs: list[Cost]) -> Any:
+        """Return the scorer, or the measure of mistakes that suits the decision."""
         if self.scoring is not None:
             return check_scoring(GeometricClassifier(), self.scoring)
-        if rule == "cost" and n_costs > 1:
-            raise ValueError(
-                "decision='cost' has a measure of its own for each of the costs, so they cannot be "
-                "compared. Give scoring, or one cost."
-            )
-        return None
+        return common_measure(rule, costs)
 
 
 class Task(NamedTuple):
@@ -217,22 +215,43 @@ def _score_fold(
             model = GeometricClassifier(decision=task.decision)
             model.classes_, model.n_features_in_ = task.classes, X.shape[1]
             set_fitted(model, *design.coefficients(V), losses.cost, task.decision, X.dtype)
-            scores[row, column] = _score(task, model, cost, test)
+            scores[row, column] = _score(task, model, test)
             worst = found if worst is None else max(worst, found, key=_badness)
     assert worst is not None
     return scores, worst
 
 
-def _score(task: Task, model: GeometricClassifier, cost: Cost, test: Any) -> float:
+def _score(task: Task, model: GeometricClassifier, test: Any) -> float:
     X, target, weight = task.X[test], task.target[test], task.weight[test]
-    if task.scorer is None:
-        measure = measure_of(task.decision, cost).matrix().numpy()
-        paid = measure[target, chosen_positions(model, X)]
+    if isinstance(task.scorer, Cost):
+        paid = task.scorer.matrix().numpy()[target, chosen_positions(model, X)]
         mean = float(np.average(paid, weights=weight))
         return 1.0 - mean if task.decision in ("mode", "scores") else -mean
     weighted = "sample_weight" in inspect.signature(task.scorer).parameters
     options = {"sample_weight": weight} if weighted and (weight != weight[0]).any() else {}
-    return float(task.scorer(model, X, task.classes[target], **options))
+    scored = SortedView(model) if isinstance(task.scorer, _BaseScorer) else model
+    return float(task.scorer(scored, X, task.classes[target], **options))
+
+
+class SortedView(ClassifierMixin, BaseEstimator):
+    """A fitted model with sorted classes: scorers of scikit-learn take them for sorted."""
+
+    def __init__(self, model: GeometricClassifier) -> None:
+        self.model = model
+        self._order = np.argsort(model.classes_)
+        self.classes_ = model.classes_[self._order]
+
+    def predict(self, X: Any) -> np.ndarray:
+        return self.model.predict(X)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        return self.model.predict_proba(X)[:, self._order]
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        values = self.model.decision_function(X)
+        if values.ndim == 1:
+            return -values if self._order[0] == 1 else values
+        return values[:, self._order]
 
 
 def _badness(found: Fit) -> tuple[bool, float]:

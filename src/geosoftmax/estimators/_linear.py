@@ -18,6 +18,7 @@ from geosoftmax.estimators._reading import (
     read_order,
     rule_for,
     warn_of_alphabet,
+    warn_of_gaps,
     weigh,
 )
 from geosoftmax.functional import decide, geometric_softmax
@@ -68,9 +69,9 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
     def predict_cost(self, X: Any) -> np.ndarray:
         """Return what predicting each class is expected to cost, by the measure of `decision`.
 
-        The measure is the distance in the order of the classes for ``"median"``, its square for
-        ``"mean"``, 0 or 1 for ``"mode"`` and ``"scores"``, and `cost_` for ``"cost"``. ``"auto"``
-        stands for one of these.
+        The measure is the distance between positions for ``"median"``, its square for ``"mean"``,
+        0 or 1 for ``"mode"`` and ``"scores"``, and `cost_` for ``"cost"``. ``"auto"`` stands for
+        one of these.
 
         Parameters
         ----------
@@ -133,6 +134,8 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
         order = read_order(given, self.classes, self.cost)
         warn_of_alphabet(y, order, self.cost)
         self.classes_, target = read_classes(y, order)
+        if order is None:
+            warn_of_gaps(self.classes_, self.cost)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         return X, target, weigh(weight, self.class_weight, self.classes_, target, y)
 

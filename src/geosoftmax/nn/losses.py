@@ -8,7 +8,7 @@ from geosoftmax import functional
 from geosoftmax.costs.base import Cost
 from geosoftmax.functional.axes import Dim
 from geosoftmax.learnt import LearntCost
-from geosoftmax.nn.module import CostModule, SolvingModule
+from geosoftmax.nn.module import CostModule, SolvingModule, described, unless
 from geosoftmax.validation import check_reduction, check_smoothing, check_weight
 
 
@@ -72,14 +72,13 @@ class GeometricLogisticLoss(SolvingModule):
         if self.weight is not None:
             few = self.weight.numel() <= 10
             weight = self.weight.tolist() if few else f"tensor of shape {tuple(self.weight.shape)}"
-        options = {
-            "weight": weight,
-            "ignore_index": None if self.ignore_index == -100 else self.ignore_index,
-            "reduction": None if self.reduction == "mean" else self.reduction,
-            "label_smoothing": self.label_smoothing or None,
-        }
-        told = [f"{name}={value!r}" for name, value in options.items() if value is not None]
-        return ", ".join([super().extra_repr(), *told])
+        return described(
+            super().extra_repr(),
+            weight=weight,
+            ignore_index=unless(self.ignore_index, -100),
+            reduction=unless(self.reduction, "mean"),
+            label_smoothing=self.label_smoothing or None,
+        )
 
     def forward(self, scores: Tensor, target: Tensor) -> Tensor:
         """Return the loss of scores against class indices or distributions."""
@@ -126,6 +125,10 @@ class PotentialLogisticLoss(CostModule):
         check_reduction(reduction)
         self.reduction = reduction
 
+    def extra_repr(self) -> str:
+        """Describe the cost, and what differs from the defaults."""
+        return described(super().extra_repr(), reduction=unless(self.reduction, "mean"))
+
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return the loss of logits against class indices or distributions."""
         cost = self.cost
@@ -163,6 +166,14 @@ class HausdorffDivergence(CostModule):
         check_reduction(reduction)
         self.symmetric = symmetric
         self.reduction = reduction
+
+    def extra_repr(self) -> str:
+        """Describe the cost, and what differs from the defaults."""
+        return described(
+            super().extra_repr(),
+            reduction=unless(self.reduction, "mean"),
+            symmetric=self.symmetric or None,
+        )
 
     def forward(self, alpha: Tensor, beta: Tensor) -> Tensor:
         """Return ``D(alpha|beta)``."""

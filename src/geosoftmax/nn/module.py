@@ -60,7 +60,7 @@ class CostModule(nn.Module):
     def cost(self) -> Cost:
         """The cost, as it was learnt."""
         cost = self._current() if self.learnt_cost is None else self.learnt_cost.cost
-        return cost if self.log_scale is None else cost.__mul__(torch.exp(self.log_scale))
+        return cost if self.log_scale is None else cost.multiple(torch.exp(self.log_scale))
 
     def _tensors(self, cost: Cost) -> list[Tensor]:
         return [getattr(self, name) for name in _NAMES[: len(cost.tensor_names)]]
@@ -159,6 +159,17 @@ class CostModule(nn.Module):
             self._is_empty = False
 
 
+def described(text: str, **options: Any) -> str:
+    """Return the text of a repr with the options that are not None."""
+    told = [f"{name}={value!r}" for name, value in options.items() if value is not None]
+    return ", ".join([*filter(None, [text]), *told])
+
+
+def unless(value: Any, default: Any) -> Any:
+    """Return a value for a repr: None if it is the default."""
+    return None if value == default else value
+
+
 def _as_bytes(signature: str) -> Tensor:
     return torch.tensor(list(signature.encode()), dtype=torch.uint8, device="cpu")
 
@@ -207,3 +218,7 @@ class SolvingModule(CostModule):
         check_options(tol, max_iter)
         self.tol = tol
         self.max_iter = max_iter
+
+    def extra_repr(self) -> str:
+        """Describe the cost, and what differs from the defaults."""
+        return described(super().extra_repr(), tol=self.tol, max_iter=self.max_iter)

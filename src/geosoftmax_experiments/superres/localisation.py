@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.runs import Backend, Unit, one_thread
 from geosoftmax_experiments.superres.brightness import ENOUGH, learn
 from geosoftmax_experiments.superres.emitters import (
     Settings,
@@ -21,12 +23,18 @@ from geosoftmax_experiments.superres.emitters import (
     localise,
 )
 from geosoftmax_experiments.superres.measures import model
-from geosoftmax_experiments.superres.parts import Parts
 from geosoftmax_experiments.superres.psf import Psf
 from geosoftmax_experiments.superres.rivals import METHODS
 from geosoftmax_experiments.superres.windows import Windows
 
-__all__ = ["choose_settings", "count_finished", "find_emitters"]
+__all__ = [
+    "Batch",
+    "choose_settings",
+    "find_emitters",
+    "make_batches",
+    "number_emitters",
+    "usual_jobs",
+]
 
 #: Pixels of frames that move together: what fits the cache of a core, or fills a GPU.
 PIXELS = {"cpu": 8 * 64**2, "cuda": 512 * 64**2}
@@ -66,7 +74,7 @@ def choose_settings(
     if alike is False:
         return settings
     pilot = Windows(_on_device(_spread_over(frames, PILOT), device), sigma).pixels
-    with _one_thread_each(device):
+    with one_thread() if device == "cpu" else contextlib.nullcontext():
         brightness = learn(localise(pilot, _level(pilot, background), settings)[0], psf)
     if alike and brightness is None:
         raise UserError(
@@ -78,109 +86,83 @@ def choose_settings(
     return dataclasses.replace(settings, brightness=brightness)
 
 
-def find_emitters(
-    frames: np.ndarray,
-    settings: Settings,
-    *,
-    method: str,
-    pixel: float,
-    gain: float = 1.0,
-    background: float | None = None,
-    device: str = "cpu",
-    parts: Parts | None = None,
-    advance: Callable[[int], object] = lambda done: None,
-) -> np.ndarray:
-    """Return rows of ThunderSTORM's columns: lengths in nm, intensities in photons, frames from 1.
+@dataclass(frozen=True)
+class Batch(Unit):
+    """Some frames of a stack, localised together.
 
     A photon makes `gain` counts. `background` in counts is where the fit of each frame's background
-    starts; by default a low percentile of the frame. `parts` keeps finished batches: those it holds
-    are not done again.
+    starts; by default a low percentile of the frame.
     """
-    together = _together(frames, device)
 
-    def work(start: int) -> np.ndarray:
-        rows = parts.get(start) if parts else None
-        if rows is None:
-            batch = _on_device(frames[start : start + together], device)
-            rows = _rows(batch, settings, method, pixel, gain, background)
-            rows[:, 1] += start
-            if parts:
-                parts.put(start, rows)
-        return rows
+    start: int
+    stop: int
+    settings: Settings
+    method: str
+    pixel: float
+    gain: float = 1.0
+    background: float | None = None
+    device: str = "cpu"
 
-    every = []
+    @property
+    def key(self) -> str:
+        """The name of its result."""
+        return f"frames-{self.start:07d}"
+
+    def work(self, shared: np.ndarray) -> np.ndarray:
+        """Return rows of ThunderSTORM's columns: lengths in nm, intensities in photons."""
+        frames = _on_device(shared[self.start : self.stop], self.device)
+        windows = Windows(frames, self.settings.psf.sigma)
+        light = windows.pixels
+        level = _level(light, self.background)
+        found, uncovered = METHODS[self.method](light, level, self.settings)
+        spread = (light - model(found, light, self.settings.psf)).flatten(1).std(-1)
+        frame, window, emitter = windows.own(found)
+        x, y = (found.points[window, emitter] + windows.corner(window, light)).T
+        columns = [
+            torch.zeros_like(x),  # the id
+            (frame + 1 + self.start).to(x.dtype),
+            x * self.pixel,
+            y * self.pixel,
+            torch.full_like(x, self.settings.psf.sigma * self.pixel),
+            found.counts[window, emitter] / self.gain,
+            (found.background[window] - self.settings.base) / self.gain,
+            spread[window] / self.gain,
+            uncovered[window] / self.gain,
+        ]
+        return torch.stack(columns, -1).cpu().numpy().astype(np.float64)
+
+
+def make_batches(frames: np.ndarray, settings: Settings, **options: Any) -> list[Batch]:
+    """Divide a stack. `options` are those of `Batch`, the same for all."""
+    together = max(1, PIXELS[options.get("device", "cpu")] // frames[0].size)
     starts = range(0, len(frames), together)
-    with _one_thread_each(device) as count:
-        pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
-        try:
-            batches = pool.map(work, starts) if count > 1 else map(work, starts)
-            for start, rows in zip(starts, batches, strict=True):
-                every.append(rows)
-                advance(min(together, len(frames) - start))
-        finally:
-            pool.shutdown(cancel_futures=True)
-    table = np.concatenate(every)
+    return [
+        Batch(start, min(start + together, len(frames)), settings, **options) for start in starts
+    ]
+
+
+def number_emitters(parts: Iterable[np.ndarray]) -> np.ndarray:
+    """Return the rows of all batches in one table, ordered by frame, y and x, with ids from 1."""
+    table = np.concatenate(list(parts))
     table = table[np.lexsort((table[:, 2], table[:, 3], table[:, 1]))]
     table[:, 0] = np.arange(1, len(table) + 1)
     return table
 
 
-def count_finished(frames: np.ndarray, device: str, parts: Parts) -> int:
-    """Return how many frames `find_emitters` will take from `parts`."""
-    together = _together(frames, device)
-    starts = range(0, len(frames), together)
-    return sum(min(together, len(frames) - start) for start in starts if start in parts)
+def find_emitters(frames: np.ndarray, settings: Settings, **options: Any) -> np.ndarray:
+    """Return the emitters of a stack, without a folder to continue from.
 
-
-def _together(frames: np.ndarray, device: str) -> int:
-    """Return how many frames are a batch."""
-    return max(1, PIXELS[device] // frames[0].size)
-
-
-def _rows(
-    frames: Tensor,
-    settings: Settings,
-    method: str,
-    pixel: float,
-    gain: float,
-    background: float | None,
-) -> np.ndarray:
-    """Return the columns of the emitters of some frames, the first of which is number 1."""
-    windows = Windows(frames, settings.psf.sigma)
-    light = windows.pixels
-    found, uncovered = METHODS[method](light, _level(light, background), settings)
-    spread = (light - model(found, light, settings.psf)).flatten(1).std(-1)
-    frame, window, emitter = windows.own(found)
-    x, y = (found.points[window, emitter] + windows.corner(window, light)).T
-    columns = [
-        torch.zeros_like(x),  # the id
-        (frame + 1).to(x.dtype),
-        x * pixel,
-        y * pixel,
-        torch.full_like(x, settings.psf.sigma * pixel),
-        found.counts[window, emitter] / gain,
-        (found.background[window] - settings.base) / gain,
-        spread[window] / gain,
-        uncovered[window] / gain,
-    ]
-    return torch.stack(columns, -1).cpu().numpy().astype(np.float64)
-
-
-@contextlib.contextmanager
-def _one_thread_each(device: str) -> Iterator[int]:
-    """Give how many batches to do at once: on a CPU as many as torch has threads, each with one.
-
-    Several threads for one batch would wait for each other in every small product.
+    `options` are those of `Batch`. Frames are counted from 1.
     """
-    threads = torch.get_num_threads()
-    if device != "cpu":
-        yield 1
-        return
-    torch.set_num_threads(1)
-    try:
-        yield threads
-    finally:
-        torch.set_num_threads(threads)
+    batches = make_batches(frames, settings, **options)
+    backend = Backend(jobs=usual_jobs(batches[0].device), threads=True)
+    found = dict(backend.results(batches, frames))
+    return number_emitters(found[place] for place in range(len(batches)))
+
+
+def usual_jobs(device: str) -> int:
+    """Return how many batches to do at once: as torch has threads on a CPU, one on a GPU."""
+    return torch.get_num_threads() if device == "cpu" else 1
 
 
 def _spread_over(frames: np.ndarray, most: int) -> np.ndarray:
