@@ -231,3 +231,16 @@ def test_penalty_is_chosen_where_it_matters():
     truth = np.digitize(fresh[:, 0], [-0.7, 0.7])
     errors = [np.abs(m.predict(fresh) - truth).mean() for m in (model, rival)]
     assert errors[0] < errors[1]
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("scoring", ["neg_log_loss", "roc_auc_ovr", "accuracy"])
+def test_scorers_read_probabilities_of_classes_in_any_order(scoring, classes):
+    """scikit-learn's scorers take columns for those of sorted labels; these are not sorted."""
+    X, y = ordered(classes=classes)
+    labels = np.array(["poor", "fair", "good"])[:classes]
+    settings = {"scales": (0.4, 2.0), "alphas": (10.0, 0.1), "scoring": scoring, "cv": 3}
+    numbers = GeometricClassifierCV(**settings).fit(X, y)
+    named = GeometricClassifierCV(**settings, classes=labels).fit(X, labels[y])
+    assert named.order_.tolist() == labels.tolist()
+    np.testing.assert_allclose(named.scores_["mean_score"], numbers.scores_["mean_score"])

@@ -140,6 +140,7 @@ def test_a_method_that_does_not_fit_says_why():
 
 @compiles
 def test_the_library_takes_a_cost_that_it_does_not_know():
+    torch._dynamo.reset()
     cost, target = RingCost(7) / 2, torch.tensor([6, 0])
     scores = torch.randn(2, 7, dtype=torch.float64, requires_grad=True)
     loss = geometric_logistic_loss(scores, target, cost)

@@ -97,6 +97,22 @@ def test_any_batch_dimensions_lead(cost, batch):
     assert solution.lower.shape == solution.gap.shape == solution.iterations.shape == batch
 
 
+def test_arguments_may_be_named():
+    cost, scores, y = LineCost(3), randn(2, 3), torch.tensor([0, 2])
+    alpha = gs.geometric_softmax(scores=scores, cost=cost)
+    assert torch.equal(alpha, gs.geometric_softmax(scores, cost))
+    loss = gs.geometric_logistic_loss(scores=scores, target=y, cost=cost)
+    assert torch.equal(loss, gs.geometric_logistic_loss(scores, y, cost))
+    divergence = gs.hausdorff_divergence(beta=alpha, alpha=alpha.flip(-1), cost=cost)
+    assert torch.equal(divergence, gs.hausdorff_divergence(alpha.flip(-1), alpha, cost))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert gs.geometric_softmax(scores=scores, cost=cost).dtype == scores.dtype
+        half = gs.geometric_logistic_loss(scores=scores.bfloat16(), target=y, cost=cost)
+    assert half.dtype == torch.float32
+    with pytest.raises(TypeError, match="scores"):
+        gs.geometric_softmax(cost=cost)
+
+
 # ------------------------------------------------------------------ softmax, log-sum-exp
 
 

@@ -89,7 +89,7 @@ class CostModule(nn.Module):
     def cost(self) -> Cost:
         """The cost, as it was learnt."""
         cost = self._current() if self.learnt_cost is None else self.learnt_cost.cost
-        return cost if self.log_scale is None else cost.__mul__(torch.exp(self.log_scale))
+        return cost if self.log_scale is None else cost.multiple(torch.exp(self.log_scale))
 
     def _tensors(self, cost: Cost) -> list[Tensor]:
         buffers = self._buffers  # a look-up by name would try everything else first
@@ -188,6 +188,16 @@ class CostModule(nn.Module):
             self._is_empty = False
 
 
+def _described(text: str, **options: Any) -> str:
+    """Return the text of a repr with the options that are not None."""
+    told = [f"{name}={value!r}" for name, value in options.items() if value is not None]
+    return ", ".join([*filter(None, [text]), *told])
+
+
+def _unless(value: Any, default: Any) -> Any:
+    return None if value == default else value
+
+
 def _as_bytes(signature: str) -> Tensor:
     return torch.tensor(list(signature.encode()), dtype=torch.uint8, device="cpu")
 
@@ -236,6 +246,10 @@ class _SolvingModule(CostModule):
         check_options(tol, max_iter)
         self.tol = tol
         self.max_iter = max_iter
+
+    def extra_repr(self) -> str:
+        """Describe the cost, and what differs from the defaults."""
+        return _described(super().extra_repr(), tol=self.tol, max_iter=self.max_iter)
 
 
 class GeometricSoftmax(_SolvingModule):
@@ -337,14 +351,13 @@ class GeometricLogisticLoss(_SolvingModule):
         if self.weight is not None:
             few = self.weight.numel() <= 10
             weight = self.weight.tolist() if few else f"tensor of shape {tuple(self.weight.shape)}"
-        options = {
-            "weight": weight,
-            "ignore_index": None if self.ignore_index == -100 else self.ignore_index,
-            "reduction": None if self.reduction == "mean" else self.reduction,
-            "label_smoothing": self.label_smoothing or None,
-        }
-        told = [f"{name}={value!r}" for name, value in options.items() if value is not None]
-        return ", ".join([super().extra_repr(), *told])
+        return _described(
+            super().extra_repr(),
+            weight=weight,
+            ignore_index=_unless(self.ignore_index, -100),
+            reduction=_unless(self.reduction, "mean"),
+            label_smoothing=self.label_smoothing or None,
+        )
 
     def forward(self, scores: Tensor, target: Tensor) -> Tensor:
         """Return the loss of scores against class indices or distributions."""
@@ -435,6 +448,10 @@ class PotentialLogisticLoss(CostModule):
         check_reduction(reduction)
         self.reduction = reduction
 
+    def extra_repr(self) -> str:
+        """Describe the cost, and what differs from the defaults."""
+        return _described(super().extra_repr(), reduction=_unless(self.reduction, "mean"))
+
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return the loss of logits against class indices or distributions."""
         cost = self.cost
@@ -472,6 +489,14 @@ class HausdorffDivergence(CostModule):
         check_reduction(reduction)
         self.symmetric = symmetric
         self.reduction = reduction
+
+    def extra_repr(self) -> str:
+        """Describe the cost, and what differs from the defaults."""
+        return _described(
+            super().extra_repr(),
+            reduction=_unless(self.reduction, "mean"),
+            symmetric=self.symmetric or None,
+        )
 
     def forward(self, alpha: Tensor, beta: Tensor) -> Tensor:
         """Return ``D(alpha|beta)``."""

@@ -360,7 +360,7 @@ def check_multiplier(value: Any) -> Tensor:
                 f"a cost is multiplied by a scalar; got a tensor of shape {tuple(value.shape)}."
             )
         multiplier = value if value.is_floating_point() else value.to(torch.float64)
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+    elif isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
         multiplier = torch.tensor(float(value), dtype=torch.float64)
     else:
         raise TypeError(f"a cost is multiplied by a number; got {type(value).__name__}.")
@@ -400,11 +400,11 @@ def check_power(p: float, allowed: tuple[float, ...] | None = None) -> float:
 
 def check_count(name: str, value: Any) -> int:
     """Check a number of outputs."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} must be an integer; got {value!r}.")
     if value < 1:
         raise ValueError(f"{name} must be at least 1; got {value}.")
-    return value
+    return int(value)
 
 
 def as_float_tensor(name: str, value: Any) -> Tensor:
@@ -537,9 +537,9 @@ def check_scaled(C: Tensor, factor: Tensor) -> None:
         check_positive_definite(C)
     except ValueError:
         raise ValueError(
-            f"this cost cannot be multiplied by {float(factor):g}: exp(-C/2) is positive definite "
-            "for C as it was, not for that multiple. DenseCost.repair(C, every_scale=True) returns "
-            "the nearest cost of which every multiple is usable."
+            f"this cost cannot be multiplied by {float(factor.detach()):g}: exp(-C/2) is positive "
+            "definite for C as it was, not for that multiple. DenseCost.repair(C, "
+            "every_scale=True) returns the nearest cost of which every multiple is usable."
         ) from None
 
 

@@ -17,7 +17,7 @@ from geosoftmax.estimators._design import Design
 from geosoftmax.estimators._fitting import Fit, Losses, Objective, fit_linear, minimise, start
 from geosoftmax.estimators._linear import LinearGeometric, decided, set_fitted
 from geosoftmax.estimators._reading import (
-    measure_of,
+    common_measure,
     read_cost,
     read_costs,
     read_count,
@@ -74,7 +74,7 @@ class GeometricClassifierCV(LinearGeometric):
     scores_ : dict of ndarray
         A table with one row per setting, as for `pandas.DataFrame`: columns ``cost``, ``scale``,
         ``alpha``, ``decision``, ``mean_score``, ``std_score`` and one ``split<k>_score`` per fold.
-    classes_, coef_, intercept_, n_iter_, n_features_in_, feature_names_in_
+    classes_, order_, coef_, intercept_, n_iter_, n_features_in_, feature_names_in_
         Of the fit to all samples, as for `GeometricClassifier`.
 
     Examples
@@ -155,7 +155,7 @@ class GeometricClassifierCV(LinearGeometric):
         costs = [read_cost(one, 1.0, len(self.classes_)) for one in given]
         rules = rules_for(self.decision, costs)
         task = Task(
-            X, target, weight, self.classes_, rules, *self._judge(rules, costs),
+            X, target, weight, self.order_, rules, *self._judge(rules, costs),
             bool(self.fit_intercept), tol, max_iter,
         )  # fmt: skip
         splitter: Any = check_cv(self.cv, target, classifier=True)
@@ -185,16 +185,11 @@ class GeometricClassifierCV(LinearGeometric):
         return self
 
     def _judge(self, rules: list[str], costs: list[Cost]) -> tuple[Any, str]:
-        """Return the scorer, or None and the rule whose measure all candidates are judged by."""
+        """Return the scorer, or the measure of mistakes, and the rule that the measure suits."""
         if self.scoring is not None:
             return check_scoring(GeometricClassifier(), self.scoring), ""
         rule = rules[0] if len(rules) == 1 else rule_for("auto", costs)
-        if rule == "cost" and len(costs) > 1:
-            raise ValueError(
-                "decision='cost' has a measure of its own for each of the costs, so they cannot be "
-                "compared. Give scoring, or one cost."
-            )
-        return None, rule
+        return common_measure(rule, costs), rule
 
 
 class Task(NamedTuple):
@@ -203,10 +198,10 @@ class Task(NamedTuple):
     X: Any
     target: np.ndarray
     weight: np.ndarray
-    classes: np.ndarray
+    order: np.ndarray
     rules: list[str]
     scorer: Any
-    measure: str  # where there is no scorer: the rule whose measure counts
+    measure: str  # the rule that the scorer suits, where that is a measure of mistakes
     fit_intercept: bool
     tol: float
     max_iter: int
@@ -231,19 +226,20 @@ def _score_fold(
             found = minimise(objective, V, task.tol, task.max_iter)
             V = found.V
             model = GeometricClassifier()
-            model.classes_, model.n_features_in_ = task.classes, X.shape[1]
+            model.order_, model.classes_ = task.order, np.sort(task.order)
+            model.n_features_in_ = X.shape[1]
             set_fitted(model, *design.coefficients(V), losses.cost, task.rules[0], X.dtype)
-            scores[row, column] = _scores(task, model, cost, test)
+            scores[row, column] = _scores(task, model, test)
             worst = found if worst is None else max(worst, found, key=_badness)
     assert worst is not None
     return scores, worst
 
 
-def _scores(task: Task, model: GeometricClassifier, cost: Cost, test: Any) -> list[float]:
+def _scores(task: Task, model: GeometricClassifier, test: Any) -> list[float]:
     """Return the score of a fitted model under each rule."""
     X, target, weight = task.X[test], task.target[test], task.weight[test]
-    if task.scorer is None:
-        paid = measure_of(task.measure, cost).matrix().numpy()
+    if isinstance(task.scorer, Cost):
+        paid = task.scorer.matrix().numpy()
         means = [
             float(np.average(paid[target, chosen], weights=weight))
             for chosen in decided(model, X, task.rules)
@@ -252,7 +248,7 @@ def _scores(task: Task, model: GeometricClassifier, cost: Cost, test: Any) -> li
         return [1.0 - mean if right else -mean for mean in means]
     weighted = "sample_weight" in inspect.signature(task.scorer).parameters
     options = {"sample_weight": weight} if weighted and (weight != weight[0]).any() else {}
-    labels = task.classes[target]
+    labels = task.order[target]
     return [
         float(task.scorer(model.set_params(decision=rule), X, labels, **options))
         for rule in task.rules
