@@ -82,7 +82,9 @@ def read_table(path: Path, form: TextFormat = GUESSED) -> Table:
         ) from None
     except Exception as error:  # whatever a damaged file makes of pandas and pyarrow
         reason = listed([str(error).strip() or type(error).__name__])
-        raise UserError(f"Could not read {path}: {reason}", "Is the file complete?") from None
+        raise UserError(
+            f"Could not read {path}: {reason}", "Is the file complete, and the --separator right?"
+        ) from None
     if table.cells.empty:
         raise UserError(f"{path} holds no rows.", "Give a table with a header and samples.")
     return table
@@ -188,13 +190,11 @@ def _read_text(path: Path, form: TextFormat) -> Table:
     notes = []
     if not form.encoding and encoding != UTF_8:
         notes.append(f"The file is not UTF-8; it is read as {encoding} (--encoding).")
-    guessed = []
     if not form.separator and separator != ",":
-        guessed.append(f"the separator {'tab' if separator == chr(9) else repr(separator)}")
+        sign = "tab" if separator == "\t" else repr(separator)
+        notes.append(f"Guessed: columns are separated by {sign} (--separator).")
     if not form.decimal and decimal != ".":
-        guessed.append(f"the decimal mark {decimal!r}")
-    if guessed:
-        notes.append(f"Guessed: {' and '.join(guessed)} (--separator, --decimal).")
+        notes.append(f"Guessed: the decimal mark is {decimal!r} (--decimal).")
     for name, column in zip(header, cells.columns, strict=True):
         if name.strip() and name.strip() != column:
             notes.append(f"A second column is called {name.strip()!r}; it is read as {column!r}.")

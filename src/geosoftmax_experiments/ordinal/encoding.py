@@ -104,18 +104,22 @@ def _learn_column(
     dates = [] if chosen else [form for form in DATES if _are_dates(text, form)]
     if len(dates) > 1:
         what = f"{name!r} holds dates that may be day/month or month/day"
-        problems[what] = "Write dates as 2026-01-31."
+        problems[what] = "Write dates as 2026-01-31, or leave the column out with --ignore."
     if dates:
         return Column(name, "date", dates[0])
     number = text.nunique()
-    if number > MOST_CATEGORIES:
+    numeric = max(tables.numbers(text, mark)[0].notna().mean() for mark in ".,") >= 0.5
+    if numeric and not chosen:
+        strange = f"row {row_number(wrong, wrong)} holds {listed([values[wrong].iloc[0]])!r}"
+        if number > MOST_CATEGORIES:
+            problems[f"{name!r} holds numbers, but {strange}"] = "Correct or empty such cells."
+        else:
+            notes.append(f"{name!r} is read as categories, not as numbers: {strange}.")
+    elif number > MOST_CATEGORIES:
         what = f"{name!r} holds {number} different words"
-        problems[what] = "Leave columns out with --ignore, or with --id what names the samples."
+        problems[what] = "Leave words out with --ignore, and names of samples with --id."
     elif 10 < number == len(text):
         notes.append(f"{name!r} has another word in each row: --id {name} leaves it out.")
-    elif not chosen and max(tables.numbers(text, mark)[0].notna().mean() for mark in ".,") >= 0.5:
-        strange = f"row {row_number(wrong, wrong)} holds {listed([values[wrong].iloc[0]])!r}"
-        notes.append(f"{name!r} is read as categories, not as numbers: {strange}.")
     return Column(name, "category")
 
 
@@ -142,7 +146,7 @@ def read_columns(table: Table, columns: Sequence[Column], problems: dict[str, st
                 f"{column.name!r} must hold {'dates' if dates else 'finite numbers'}, but row "
                 f"{row_number(wrong, wrong)} holds {cell!r}"
             )
-            problems[what] = "Correct such cells."
+            problems[what] = "Correct or empty such cells."
         parts[column.name] = found
     return pd.DataFrame(parts, index=table.cells.index)
 

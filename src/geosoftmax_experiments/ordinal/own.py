@@ -10,7 +10,7 @@ import pandas as pd
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table as ConsoleTable
-from sklearn.exceptions import ConvergenceWarning, UndefinedMetricWarning
+from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -62,20 +62,10 @@ def fit_table(options: FitOptions, console: Console) -> OrdinalModel:
     )
     _say(console, samples.notes)
     _check_sizes(samples, options)
-    with one_thread(), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedMetricWarning)  # NaN, where a fold has one class
         validation = _validate(samples, options.decision, console)
         model = _fit_all(samples, options)
-    for warning in caught:
-        if not issubclass(warning.category, ConvergenceWarning):
-            warnings.warn_explicit(
-                warning.message, warning.category, warning.filename, warning.lineno
-            )
-    slow = sum(issubclass(warning.category, ConvergenceWarning) for warning in caught)
-    if slow:
-        samples.notes.append(f"Fits that stopped before they converged: {slow}.")
-        _say(console, samples.notes[-1:])
     save_model(model, options.output)
     write_own_report(options.output, options.table.name, model, samples, validation)
     _print_scores(validation, console)
@@ -216,6 +206,7 @@ def predict_table(options: PredictOptions, console: Console) -> pd.DataFrame:
     prediction = model.predict(Encoder.restore(model.columns).transform(X))
     labels = [model.classes[k] for k in decide(prediction, model.decision)]
     result = pd.DataFrame({"prediction": labels}, index=np.flatnonzero(complete))
+    result = result.convert_dtypes()  # whole numbers stay so beside rows that are left empty
     for k, label in enumerate(model.classes):
         result[f"p({label})"] = prediction.probabilities[:, k]
     result = result.reindex(range(len(complete)))

@@ -85,7 +85,7 @@ def read_samples(
     known = pd.Series(y, X.index, name=target).where(y >= 0)
     checked = X if missing == "impute" else pd.concat([known, X], axis=1)
     complete = _complete(checked, missing, notes, problems) & (y >= 0)
-    _raise_all(path, problems)
+    _raise_all(path, problems, table.notes)
     if not columns:
         raise UserError("There are no columns beside the target.", "Give features to learn from.")
     if not complete.all():
@@ -129,7 +129,7 @@ def read_features(
             else:
                 notes.append(f"{found}: taken for no category.")
     complete = _complete(X, missing, notes, problems)
-    _raise_all(path, problems)
+    _raise_all(path, problems, table.notes)
     return X.loc[complete], complete, notes
 
 
@@ -137,18 +137,18 @@ def check_columns(path: Path, table: Table, names: Sequence[str]) -> None:
     """Refuse names that no column has."""
     absent = [repr(name) for name in names if name not in table.cells.columns]
     if absent:
-        raise UserError(
-            f"{path} has no column {listed(absent)}.", f"It has {listed(table.cells.columns, 20)}."
-        )
+        found = f"It has {listed(table.cells.columns, 20)}."
+        doubt = " Is the --separator right?" if len(table.cells.columns) == 1 else ""
+        raise UserError(f"{path} has no column {listed(absent)}.", found + doubt)
 
 
-def _raise_all(path: Path, problems: dict[str, str]) -> None:
-    """Report all problems of a table at once, in a line, with their remedies."""
+def _raise_all(path: Path, problems: dict[str, str], notes: list[str]) -> None:
+    """Report all problems at once, in a line, with their remedies and how the table was read."""
     if problems:
         some = [*problems][:20]
         more = [f"and {len(problems) - 20} more"] if len(problems) > 20 else []
-        remedies = dict.fromkeys(problems.values())
-        raise UserError(f"{path}: {'; '.join([*some, *more])}.", " ".join(remedies))
+        hints = dict.fromkeys([*problems.values(), *notes])
+        raise UserError(f"{path}: {'; '.join([*some, *more])}.", " ".join(hints))
 
 
 def _complete(
@@ -165,7 +165,9 @@ def _complete(
             notes.append(f"Missing values are filled in: {found}.")
         elif missing == "refuse":
             what = f"values are missing in {found}, the first in row {row_number(table, partial)}"
-            problems[what] = "--missing impute fills them in, --missing drop leaves such rows out."
+            problems[what] = (
+                "--missing impute fills features in, --missing drop leaves such rows out."
+            )
         elif not complete.any():
             problems[f"every row misses a value: {found}"] = "Fill them in, or --missing impute."
     return complete
@@ -186,9 +188,9 @@ def read_classes(
     text = tables.words(target)
     found = list(dict.fromkeys(text.dropna()))
     named = [*(order or ())]
-    gaps = [word for word in found if word.lower() in tables.NO_VALUE and word not in named]
-    if not any(isinstance(key, str) for key in _keys(set(found) - set(gaps), decimal).values()):
-        found = [word for word in found if word not in gaps]
+    rest = [word for word in found if word.lower() not in tables.NO_VALUE or word in named]
+    if rest and not any(isinstance(key, str) for key in _keys(rest, decimal).values()):
+        found = rest
     keys = _keys([*found, *named], decimal)
     if len(found) > MOST_CLASSES:
         raise UserError(

@@ -154,7 +154,8 @@ def test_a_german_table_of_a_spreadsheet(tmp_path, few_folds):
     data.to_csv(path, index=False, sep=";", decimal=",", encoding="cp1252")
     model, said = fit(path, tmp_path / "m", id="Nummer", missing="impute")
     assert "read as cp1252" in said
-    assert "Guessed: the separator ';' and the decimal mark ','" in said
+    assert "columns are separated by ';'" in said
+    assert "decimal mark is ','" in said
     assert "numbers of days: 'Tag' (day.month.year)" in said
     assert "filled in: 'Größe' (1)" in said
     kinds = {column.name: column.kind for column in model.columns}
@@ -182,7 +183,9 @@ def test_tables_that_are_too_small_are_refused(tmp_path):
     assert not (tmp_path / "m").exists()
 
 
-def test_rare_classes_can_be_validated(tmp_path):
+def test_rare_classes_can_be_validated(tmp_path, monkeypatch):
+    monkeypatch.setattr(own, "FOLDS", 4)  # more than there are samples of a class
+    monkeypatch.setattr(own, "INNER", 2)
     data = table(25).assign(rating=[*["bad"] * 3, *["fair"] * 21, "good"])
     model, said = fit(data, tmp_path / "m", decision="median")
     assert model.classes == ORDER
@@ -257,6 +260,16 @@ def test_one_strange_row_does_not_end_predict(fitted, tmp_path):
     assert found.loc[17, "prediction"] in ORDER
     with pytest.raises(UserError, match="holds violet"):
         predict(folder, _csv(data, tmp_path), tmp_path / "p.csv", unknown="refuse")
+
+
+def test_whole_numbers_stay_so_beside_empty_rows(fitted, tmp_path):
+    save_model(replace(fitted[1], classes=[1, 2, 3]), tmp_path / "m")
+    data = table(5)
+    data.loc[2, "size"] = np.nan
+    predict(tmp_path / "m", _csv(data, tmp_path), tmp_path / "p.csv", missing="drop")
+    first = [line.split(",")[0] for line in (tmp_path / "p.csv").read_text().splitlines()[1:]]
+    assert first[2] == ""
+    assert set(first) <= {"", "1", "2", "3"}
 
 
 def _csv(data, folder):

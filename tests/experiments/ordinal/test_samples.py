@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.ordinal.encoding import Column, Encoder
 from geosoftmax_experiments.ordinal.samples import read_classes, read_features, read_samples
-from geosoftmax_experiments.tables import Table
+from geosoftmax_experiments.tables import Table, TextFormat
 
 ORDER = ["bad", "fair", "good"]
 
@@ -62,6 +62,8 @@ def test_among_numbers_na_is_missing_unless_the_order_names_it():
     assert read_classes(text, None)[1].tolist() == [0, -1, 1, 2]
     assert read_classes(text, ["NA", "1", "2", "3"])[0] == ["NA", "1", "2", "3"]
     assert read_classes(text, ["NA", "1", "2", "3"])[1].tolist() == [1, 0, 2, 3]
+    with pytest.raises(UserError, match=r"order .* not known: NA, None"):
+        read_classes(pd.Series(["NA", "None"]), None)
 
 
 def test_numbers_and_truths_are_named_as_people_write_them():
@@ -149,19 +151,24 @@ def test_all_problems_are_reported_at_once(tmp_path):
         assert remedy in caught.value.hint
     with pytest.raises(UserError, match="no column 'a', 'b'"):
         read_samples(path, "a", ignore=["b"])
+    path = write(tmp_path, "x;rating", "inf;1", "2,5;2")
+    with pytest.raises(UserError, match=r"holds 'inf'.*Guessed: columns are separated by ';'"):
+        read_samples(path, "rating")
+    with pytest.raises(UserError, match=r"Is the --separator right\?"):
+        read_samples(write(tmp_path, "x;rating", "1;1"), "rating", form=TextFormat(","))
 
 
 def test_columns_that_may_be_a_mistake_are_noted(tmp_path):
     rows = [f"{k if k != 3 else '?'},w{k},,{k % 2}" for k in range(12)]
     found = read_samples(write(tmp_path, "x,name,empty,rating", *rows), "rating")
     assert found.notes == [
-        "'x' has another word in each row: --id x leaves it out.",
+        "'x' is read as categories, not as numbers: row 4 holds '?'.",
         "'name' has another word in each row: --id name leaves it out.",
         "Columns without values are left out: 'empty'.",
     ]
-    rows = [f"{k % 5 if k != 3 else '?'},{k % 2}" for k in range(12)]
-    found = read_samples(write(tmp_path, "x,rating", *rows), "rating")
-    assert found.notes == ["'x' is read as categories, not as numbers: row 4 holds '?'."]
+    rows = [f"{k if k != 3 else '?'},{k % 2}" for k in range(120)]
+    with pytest.raises(UserError, match=r"'x' holds numbers, but row 4 holds '\?'"):
+        read_samples(write(tmp_path, "x,rating", *rows), "rating")
     with pytest.raises(UserError, match="no columns beside the target"):
         read_samples(write(tmp_path, "rating", "1", "2"), "rating")
 
