@@ -302,11 +302,11 @@ def _peaks(b, v, highest, n0, n1, n2, places, inside, chosen):
         if here <= ROUNDING * b[i] or inside[i]:
             continue
         top = True
-        a0, a1, a2 = int(places[0, i]), int(places[1, i]), int(places[2, i])
-        for e in range(max(a0 - 1, 0), min(a0 + 2, n0)):
-            for f in range(max(a1 - 1, 0), min(a1 + 2, n1)):
-                g = max(a2 - 1, 0)
-                while top and g < min(a2 + 2, n2):
+        a0, a1, a2 = places[0, i] - 1, places[1, i] - 1, places[2, i] - 1
+        for e in range(max(a0, 0), min(a0 + 3, n0)):
+            for f in range(max(a1, 0), min(a1 + 3, n1)):
+                g = max(a2, 0)
+                while top and g < min(a2 + 3, n2):
                     top = v[(e * n1 + f) * n2 + g] <= here
                     g += 1
         if top:
