@@ -37,7 +37,7 @@ NOTICE = (
 cpu_target.typing_context.refresh()  # pyright: ignore[reportAttributeAccessIssue]
 
 
-OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
+OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
 
 
 def jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
@@ -88,8 +88,9 @@ def inner(
     function to where it is called.
     """
     fast = {"contract", *(["reassoc"] if reassociate else ()), *(["nnan", "nsz"] if finite else ())}
-    options = OPTIONS | {"fastmath": fast, "forceinline": inline}
-    return numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)(function)
+    options = {"fastmath": fast, "forceinline": inline}
+    options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return numba.njit(**(OPTIONS | options))(function)
 
 
 # ------------------------------------------------------------------ threads
