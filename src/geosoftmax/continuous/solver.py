@@ -35,7 +35,7 @@ from geosoftmax.continuous._rounds import Found, improve, rescaled, value
 from geosoftmax.continuous.costs import PointCost
 from geosoftmax.continuous.measure import Box, Measure
 from geosoftmax.continuous.spikes import Spikes
-from geosoftmax.solvers.solution import ConvergenceWarning, has_converged
+from geosoftmax.solvers.solution import Bracketed, ConvergenceWarning, has_converged
 
 __all__ = ["METHODS", "ContinuousSolution", "minimise"]
 
@@ -48,7 +48,7 @@ STARTS = 16
 
 
 @dataclasses.dataclass(frozen=True)
-class ContinuousSolution:
+class ContinuousSolution(Bracketed):
     """The answer of a solve off the grid, with its certificate.
 
     ``lower ≤ g-LSE(score)`` always holds. ``g-LSE(score) ≤ upper`` holds if nothing between the
@@ -88,23 +88,8 @@ class ContinuousSolution:
     tol: float
     method: str
 
-    @property
-    def gap(self) -> Tensor:
-        """``upper - lower``."""
-        return self.upper - self.lower
-
-    @property
-    def converged(self) -> Tensor:
-        """Whether ``gap ≤ tol``, up to rounding; of shape batch."""
-        return has_converged(self.lower, self.upper, self.tol)
-
     def __repr__(self) -> str:
-        rows = self.lower.numel()
-        worst = float(self.gap.max()) if rows else 0.0
-        return (
-            f"ContinuousSolution({self.measure!r}, method={self.method!r}, "
-            f"converged={int(self.converged.sum())}/{rows}, worst gap={worst:.1e})"
-        )
+        return f"ContinuousSolution({self.measure!r}, {self._described()})"
 
 
 class _View:

@@ -13,7 +13,7 @@ from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 
-from geosoftmax.costs import DenseCost, LineCost, TreeCost, ZeroOneCost
+from geosoftmax.costs import DenseCost, LineCost, ZeroOneCost
 from geosoftmax.costs.base import Cost
 
 NAMED_COSTS = ("squared", "absolute", "zero-one")
@@ -91,7 +91,8 @@ def warn_of_gaps(labels: np.ndarray, cost: Any) -> None:
 def _by_position(cost: Any) -> bool:
     if isinstance(cost, str):
         return cost != "zero-one"
-    return not isinstance(cost, ZeroOneCost)  # names, where a cost has them, have given the order
+    # Names, where a cost has them, have given the order.
+    return not isinstance(cost, Cost) or cost.structure != "equal"
 
 
 def read_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -171,7 +172,7 @@ def rule_for(decision: Any, costs: Sequence[Cost]) -> str:
         named = ", ".join(map(repr, DECISIONS))
         raise ValueError(f"decision must be one of {named}; got {decision!r}.")
     rule = str(decision)
-    on_tree = any(isinstance(cost, TreeCost) for cost in costs)
+    on_tree = any(cost.structure == "tree" for cost in costs)
     if rule in ("median", "mean") and on_tree:
         raise ValueError(
             f"decision={decision!r} needs classes in an order, which the leaves of a tree do not "
@@ -179,7 +180,7 @@ def rule_for(decision: Any, costs: Sequence[Cost]) -> str:
         )
     if rule != "auto":
         return rule
-    on_line = any(isinstance(cost, LineCost) for cost in costs)
+    on_line = any(cost.positions is not None for cost in costs)
     if on_line and not on_tree:
         return "median"
     return "cost" if len(costs) == 1 else "mode"  # expected costs of several do not compare

@@ -57,7 +57,7 @@ def _without_autocast(function: F, widen: bool) -> F:
 
 
 def _has_autocast(signal: Tensor) -> bool:
-    device = signal.device.type
+    device = "cpu" if signal.is_cpu else signal.device.type  # the latter takes longer
     return device in _WITH_AUTOCAST and torch.is_autocast_enabled(device)
 
 
@@ -90,8 +90,10 @@ def settle(
     method: str,
 ) -> Options:
     """Check the options of a solve, and fill in those that were left open."""
-    if tol is None and max_iter is None and method == "auto" and (purpose, came_in) in _DEFAULTS:
-        return _DEFAULTS[purpose, came_in]
+    if tol is None and max_iter is None and method == "auto":
+        found = _DEFAULTS.get((purpose, came_in))
+        if found is not None:
+            return found
     check_options(tol, max_iter)
     if tol is None:
         tol = solvers.default_tolerance(came_in, purpose)

@@ -206,6 +206,7 @@ def predict_table(options: PredictOptions, console: Console) -> pd.DataFrame:
     prediction = model.predict(Encoder.restore(model.columns).transform(X))
     labels = [model.classes[k] for k in decide(prediction, model.decision)]
     result = pd.DataFrame({"prediction": labels}, index=np.flatnonzero(complete))
+    result = result.convert_dtypes()  # whole numbers stay so beside rows that are left empty
     for k, label in enumerate(model.classes):
         result[f"p({label})"] = prediction.probabilities[:, k]
     result = result.reindex(range(len(complete)))

@@ -19,12 +19,17 @@ from geosoftmax_experiments.options import BackendOptions, parsed
 
 if TYPE_CHECKING:  # the command line starts fast: commands import what they need
     from geosoftmax_experiments.runs import Backend
+    from geosoftmax_experiments.superres.brightness import Brightness
     from geosoftmax_experiments.superres.emitters import Settings
+    from geosoftmax_experiments.superres.psf import Psf
+    from geosoftmax_experiments.superres.width import Width
 
 __all__ = ["localize", "localize_eval"]
 
 #: Raised when finished frames change their meaning: older folders are then refused.
-FORMAT = 2
+FORMAT = 3
+#: The largest share of pixels below the base: noise alone leaves half of the dark ones there.
+BELOW = 2 / 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +38,11 @@ class LocalizeOptions(BackendOptions):
 
     stack: Annotated[Path, typer.Argument(help="Stack of grey frames, TIFF or .npy.")]
     psf: Annotated[
-        str, typer.Option(help="Standard deviation of the point-spread function, as in 110nm.")
+        str,
+        typer.Option(
+            help="Standard deviation of the point-spread function, as in 110nm; auto measures it "
+            "on emitters that stand alone, and whether pixels sample it."
+        ),
     ]
     pixel: Annotated[str, typer.Option(help="Side of a pixel, as in 100nm.")]
     output: Annotated[Path, typer.Option("--output", "-o", help="CSV file of the positions.")]
@@ -45,23 +54,31 @@ class LocalizeOptions(BackendOptions):
         ),
     ] = None
     sampled: Annotated[
-        bool,
+        bool | None,
         typer.Option(
             "--sampled/--integrated",
             help="Pixels sample the point-spread function, or integrate it as cameras do.",
+            show_default="integrated",
         ),
-    ] = False
+    ] = None
     background: Annotated[
-        str, typer.Option(help="Counts of a pixel without emitters, to start from, or auto.")
+        str, typer.Option(help="Photons of a pixel without emitters, to start from, or auto.")
     ] = "auto"
     threshold: Annotated[
-        str, typer.Option(help="Least counts of an emitter, or auto: a fifth of a typical peak.")
+        str, typer.Option(help="Least photons of an emitter, or auto: as --fdr says.")
     ] = "auto"
+    fdr: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of false emitters that is allowed: it sets the threshold.",
+            show_default="0.05",
+        ),
+    ] = None
     alike: Annotated[
         bool | None,
         typer.Option(
             "--alike/--any",
-            help="Emitters are about equally bright, or may have any counts.",
+            help="Emitters are about equally bright, or may have any brightness.",
             show_default="what the frames show",
         ),
     ] = None
@@ -97,6 +114,15 @@ class LocalizeOptions(BackendOptions):
                 raise UserError(
                     f"{name} {written} would replace the stack.", "Write to another file."
                 )
+        if self.fdr is not None and self.threshold != "auto":
+            raise UserError("--threshold and --fdr are given.", "Give one of them.")
+        if self.fdr is not None and not 0 < self.fdr < 1:
+            raise UserError(f"--fdr must be between 0 and 1; got {self.fdr:g}.", "As in 0.05.")
+        if self.psf == "auto" and self.sampled is not None:
+            raise UserError(
+                "--psf auto measures whether pixels sample it.",
+                "Leave --sampled or --integrated out.",
+            )
         if self.alike and self.method != "sliding":
             raise UserError(f"--method {self.method} does not use --alike.", "Leave it out.")
 
@@ -109,7 +135,7 @@ def localize(options: LocalizeOptions) -> None:
     stopped is continued by the same command.
     """
     from geosoftmax_experiments.superres import picture
-    from geosoftmax_experiments.superres.localisation import choose_settings, usual_jobs
+    from geosoftmax_experiments.superres.localisation import FDR, choose_settings, usual_jobs
     from geosoftmax_experiments.superres.psf import Psf
     from geosoftmax_experiments.superres.stacks import (
         read_length,
@@ -120,24 +146,31 @@ def localize(options: LocalizeOptions) -> None:
 
     console = Console()
     side = read_length("--pixel", options.pixel)
-    psf = Psf(read_length("--psf", options.psf) / side, options.sampled)
+    psf = None
+    if options.psf != "auto":
+        psf = Psf(read_length("--psf", options.psf) / side, bool(options.sampled))
     background = _number("--background", options.background)
+    if background is not None:
+        background = options.base + options.gain * background
     threshold = _number("--threshold", options.threshold, positive=True)
+    if threshold is not None:
+        threshold *= options.gain
     backend = options.where(usual_jobs(options.device), threads=True)
     frames, saturated = read_stack(options.stack, read_memory("--memory", options.memory))
     _check_levels(frames, options.base, saturated, console)
+    psf = _spread_function(options, frames, psf, side, console)
     settings = choose_settings(
         frames,
         psf,
         threshold=threshold,
+        fdr=FDR if options.fdr is None else options.fdr,
         base=options.base,
         background=background,
         alike=options.alike if options.method == "sliding" else False,
         device=options.device,
     )
     if settings.brightness:
-        known = settings.brightness
-        console.print(f"Emitters are alike: {known.mean:.0f} ± {known.spread:.0f} counts.")
+        console.print(_alike(settings.brightness, options.gain), soft_wrap=True)
     choices: dict[str, Any] = {"method": options.method, "pixel": side, "gain": options.gain}
     choices |= {"background": background, "device": options.device}
     rows, speed = _run(options, frames, settings, choices, backend, console)
@@ -153,7 +186,8 @@ def localize(options: LocalizeOptions) -> None:
             soft_wrap=True,
         )
     console.print(
-        f"{_count(len(rows), 'emitter')} in {speed}; threshold {settings.threshold:.0f} counts. "
+        f"{_count(len(rows), 'emitter')} in {speed}; threshold "
+        f"{settings.threshold / options.gain:.0f} photons{_expected(settings)}. "
         f"Saved to {options.output}",
         soft_wrap=True,
     )
@@ -198,6 +232,60 @@ def _run(
     return number_emitters(found), f"{every}{before}, {missing / seconds:.2f} frames a second"
 
 
+def _spread_function(
+    options: LocalizeOptions, frames: np.ndarray, given: Psf | None, side: float, console: Console
+) -> Psf:
+    """Measure the point-spread function; warn where a given one is another."""
+    from geosoftmax_experiments.superres.localisation import check_width, find_width
+
+    if given is not None:
+        check_width(frames, given)
+    found = find_width(frames, options.base, roughly=given is not None, device=options.device)
+    if given is None:
+        if found is None:
+            raise UserError(
+                "--psf auto finds too few emitters that stand alone.", "Measure it, as on beads."
+            )
+        console.print(f"The point-spread function is {_wide(found, side)}.", soft_wrap=True)
+        return found.psf
+    if found is not None and found.differs(given):
+        console.print(
+            f"Warning: --psf {options.psf} does not fit the frames. Emitters are "
+            f"{_wide(found, side)}. Try --psf auto.",
+            soft_wrap=True,
+        )
+    return given
+
+
+def _wide(found: Width, side: float) -> str:
+    """Say how wide emitters are, and how sure that is."""
+    kind = {
+        None: "integrated, as cameras do; too dim to tell",
+        False: "integrated",
+        True: "sampled",
+    }
+    return (
+        f"{found.sigma * side:.0f} ± {max(1.0, found.error * side):.0f} nm wide (pixels: "
+        f"{kind[found.sampled]}), from {found.number} emitters that stand alone"
+    )
+
+
+def _alike(known: Brightness, gain: float) -> str:
+    """Say how bright emitters are, and how sure that is."""
+    low, high = (value / gain for value in known.interval)
+    return (
+        f"Emitters are alike: {known.mean / gain:.0f} ± {known.spread / gain:.0f} photons. The "
+        f"{known.number} that stand alone have a mean between {low:.0f} and {high:.0f} (95 %)."
+    )
+
+
+def _expected(settings: Settings) -> str:
+    """Say what share of emitters is false, where that is known."""
+    if settings.false is None:
+        return ""
+    return f", {100 * settings.false:.1f} % false ones expected"
+
+
 def _folder(output: Path) -> Path:
     """Return where finished frames are kept until the output is written."""
     return output.with_name(output.name + ".parts")
@@ -214,6 +302,12 @@ def _check_levels(frames: np.ndarray, base: float, saturated: int, console: Cons
         raise UserError(
             f"--base is {base:g}, but no pixel is above it: the brightest has "
             f"{float(frames.max()):g} counts.",
+            "Give what a pixel counts without light.",
+        )
+    below = float((frames < base).mean())
+    if below > BELOW:
+        raise UserError(
+            f"--base is {base:g}, but {100 * below:.0f} % of the pixels have fewer counts.",
             "Give what a pixel counts without light.",
         )
     if saturated:

@@ -15,22 +15,22 @@ from torch import Tensor
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.runs import Backend, Unit, one_thread
 from geosoftmax_experiments.superres.brightness import ENOUGH, learn
-from geosoftmax_experiments.superres.emitters import (
-    Settings,
-    guess_background,
-    guess_noise,
-    guess_threshold,
-    localise,
-)
-from geosoftmax_experiments.superres.measures import model
+from geosoftmax_experiments.superres.discovery import LEAST, threshold_at
+from geosoftmax_experiments.superres.emitters import Settings, localise
+from geosoftmax_experiments.superres.guesses import guess_background, guess_noise
+from geosoftmax_experiments.superres.measures import Emitters, model, prune
+from geosoftmax_experiments.superres.precision import deviations, variances
 from geosoftmax_experiments.superres.psf import Psf
 from geosoftmax_experiments.superres.rivals import METHODS
+from geosoftmax_experiments.superres.width import USUAL, Width, measure_width
 from geosoftmax_experiments.superres.windows import Windows
 
 __all__ = [
     "Batch",
+    "check_width",
     "choose_settings",
     "find_emitters",
+    "find_width",
     "make_batches",
     "number_emitters",
     "usual_jobs",
@@ -38,10 +38,12 @@ __all__ = [
 
 #: Pixels of frames that move together: what fits the cache of a core, or fills a GPU.
 PIXELS = {"cpu": 8 * 64**2, "cuda": 512 * 64**2}
-#: Frames from which the threshold is guessed, spread over the stack.
+#: Frames from which the noise is measured, spread over the stack.
 GLANCE = 256
-#: Frames from which the brightness of emitters is learnt, spread over the stack.
-PILOT = 16
+#: Frames from which threshold and brightness are learnt, spread over the stack, and most windows.
+PILOT, PILOT_WINDOWS = 16, 64
+#: The share of false emitters that is allowed, unless another is asked for.
+FDR = 0.05
 
 
 def choose_settings(
@@ -49,6 +51,7 @@ def choose_settings(
     psf: Psf,
     *,
     threshold: float | None = None,
+    fdr: float = FDR,
     base: float = 0.0,
     background: float | None = None,
     alike: bool | None = None,
@@ -56,9 +59,51 @@ def choose_settings(
 ) -> Settings:
     """Check that the point-spread function fits the frames, and set what was left open.
 
-    `threshold` is guessed by default. Whether emitters are `alike` is by default what some frames
-    show; their brightness is learnt from those.
+    `threshold` is by default what keeps the share of false emitters below `fdr`. Whether emitters
+    are `alike` is by default what some frames show; their brightness is learnt from those.
     """
+    check_width(frames, psf)
+    some = torch.from_numpy(_spread_over(frames, GLANCE)).to(torch.float32)
+    noise = guess_noise(some, psf)
+    trial = Settings(psf=psf, threshold=max(1.0, LEAST * noise), base=base, noise=noise)
+    settings = dataclasses.replace(trial, threshold=threshold or trial.threshold)
+    if threshold is not None and alike is False:
+        return settings
+    pilot = _pilot(frames, psf, device)
+    with one_thread() if device == "cpu" else contextlib.nullcontext():
+        found, _ = localise(pilot, _level(pilot, background), trial)
+        chosen = threshold_at(fdr, pilot, found, trial)
+    if threshold is None:
+        settings = dataclasses.replace(
+            settings, threshold=_rounded(chosen.counts), false=_rounded(chosen.rate)
+        )
+    if alike is False:
+        return settings
+    # Learnt from all that are no noise, also where only the brightest are asked for.
+    brightness = learn(prune(found, chosen.counts), psf)
+    if alike and brightness is None:
+        raise UserError(
+            f"--alike needs {ENOUGH} emitters that stand alone, in {PILOT} frames.",
+            "Leave it out: emitters are too few, or too crowded, to learn how bright they are.",
+        )
+    if brightness is None or not (alike or brightness.alike):
+        return settings
+    if threshold is None:  # what has less than half of the usual light is not one of them
+        half = _rounded(brightness.mean / 2)
+        settings = dataclasses.replace(settings, threshold=max(settings.threshold, half))
+    return dataclasses.replace(settings, brightness=brightness)
+
+
+def find_width(
+    frames: np.ndarray, base: float, *, roughly: bool = False, device: str = "cpu"
+) -> Width | None:
+    """Return how wide emitters are that stand alone; None if there are too few to tell."""
+    with one_thread() if device == "cpu" else contextlib.nullcontext():
+        return measure_width(_pilot(frames, Psf(USUAL), device), base, roughly=roughly)
+
+
+def check_width(frames: np.ndarray, psf: Psf) -> None:
+    """Refuse a point-spread function that is too narrow or too wide for the frames."""
     side, sigma = min(frames.shape[1:]), psf.sigma
     if not 0.3 <= sigma <= side / 6:
         raise UserError(
@@ -67,23 +112,18 @@ def choose_settings(
             "It must be at least 0.3 pixels and fit six times into a frame: check --psf and "
             "--pixel.",
         )
-    some = torch.from_numpy(_spread_over(frames, GLANCE)).to(torch.float32)
-    if threshold is None:
-        threshold = guess_threshold(some, guess_background(some), psf)
-    settings = Settings(psf=psf, threshold=threshold, base=base, noise=guess_noise(some, psf))
-    if alike is False:
-        return settings
-    pilot = Windows(_on_device(_spread_over(frames, PILOT), device), sigma).pixels
-    with one_thread() if device == "cpu" else contextlib.nullcontext():
-        brightness = learn(localise(pilot, _level(pilot, background), settings)[0], psf)
-    if alike and brightness is None:
-        raise UserError(
-            f"--alike needs {ENOUGH} emitters that stand alone, in {PILOT} frames.",
-            "Leave it out: emitters are too few, or too crowded, to learn how bright they are.",
-        )
-    if alike is None and not (brightness and brightness.alike):
-        return settings
-    return dataclasses.replace(settings, brightness=brightness)
+
+
+def _pilot(frames: np.ndarray, psf: Psf, device: str) -> Tensor:
+    """Return some windows of some frames."""
+    windows = Windows(_on_device(_spread_over(frames, PILOT), device), psf.sigma).pixels
+    places = torch.linspace(0, len(windows) - 1, min(len(windows), PILOT_WINDOWS))
+    return windows[places.round().long()]
+
+
+def _rounded(value: float) -> float:
+    """Keep three digits: a run that is continued finds the same, though sums differ a little."""
+    return float(f"{value:.3g}")
 
 
 @dataclass(frozen=True)
@@ -116,6 +156,7 @@ class Batch(Unit):
         level = _level(light, self.background)
         found, uncovered = METHODS[self.method](light, level, self.settings)
         spread = (light - model(found, light, self.settings.psf)).flatten(1).std(-1)
+        sure = self._deviations(light, found)
         frame, window, emitter = windows.own(found)
         x, y = (found.points[window, emitter] + windows.corner(window, light)).T
         columns = [
@@ -127,9 +168,18 @@ class Batch(Unit):
             found.counts[window, emitter] / self.gain,
             (found.background[window] - self.settings.base) / self.gain,
             spread[window] / self.gain,
+            sure[window, emitter] * self.pixel,
             uncovered[window] / self.gain,
         ]
         return torch.stack(columns, -1).cpu().numpy().astype(np.float64)
+
+    def _deviations(self, frames: Tensor, found: Emitters) -> Tensor:
+        """Return the standard deviation of coordinates, in pixels; unknown for other methods."""
+        if self.method != "sliding":  # their fits are no joint ones
+            return torch.full_like(found.counts, torch.nan)
+        psf = self.settings.psf
+        variance = variances(frames, found, psf, self.settings.base)
+        return deviations(found, variance, psf, self.settings.brightness)
 
 
 def make_batches(frames: np.ndarray, settings: Settings, **options: Any) -> list[Batch]:

@@ -131,7 +131,7 @@ def test_two_processes_and_a_cluster_give_the_same_rows(whole, tmp_path):
     comparison = compared(*ASKED)
     same_rows(run(comparison, tmp_path / "local", Backend(jobs=2)), whole)
     with LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
     ) as cluster:
         backend = Backend("dask", scheduler=cluster.scheduler_address)
         same_rows(run(comparison, tmp_path / "far", backend), whole)

@@ -183,7 +183,9 @@ def test_tables_that_are_too_small_are_refused(tmp_path):
     assert not (tmp_path / "m").exists()
 
 
-def test_rare_classes_can_be_validated(tmp_path):
+def test_rare_classes_can_be_validated(tmp_path, monkeypatch):
+    monkeypatch.setattr(own, "FOLDS", 4)  # more than there are samples of a class
+    monkeypatch.setattr(own, "INNER", 2)
     data = table(25).assign(rating=[*["bad"] * 3, *["fair"] * 21, "good"])
     model, said = fit(data, tmp_path / "m", decision="median")
     assert model.classes == ORDER
@@ -258,6 +260,16 @@ def test_one_strange_row_does_not_end_predict(fitted, tmp_path):
     assert found.loc[17, "prediction"] in ORDER
     with pytest.raises(UserError, match="holds violet"):
         predict(folder, _csv(data, tmp_path), tmp_path / "p.csv", unknown="refuse")
+
+
+def test_whole_numbers_stay_so_beside_empty_rows(fitted, tmp_path):
+    save_model(replace(fitted[1], classes=[1, 2, 3]), tmp_path / "m")
+    data = table(5)
+    data.loc[2, "size"] = np.nan
+    predict(tmp_path / "m", _csv(data, tmp_path), tmp_path / "p.csv", missing="drop")
+    first = [line.split(",")[0] for line in (tmp_path / "p.csv").read_text().splitlines()[1:]]
+    assert first[2] == ""
+    assert set(first) <= {"", "1", "2", "3"}
 
 
 def _csv(data, folder):

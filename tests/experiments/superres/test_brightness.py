@@ -12,6 +12,7 @@ from geosoftmax_experiments.superres.matching import compare
 from geosoftmax_experiments.superres.measures import Emitters, model
 from geosoftmax_experiments.superres.psf import Psf
 from geosoftmax_experiments.superres.slide import FrameProblem
+from tests.experiments.superres import scenes
 
 PSF = Psf(1.1)
 
@@ -64,6 +65,24 @@ def test_those_that_stand_alone_are_learnt_from():
     assert 100 <= found.mean <= 104
     assert found.spread < 7
     assert learn(Emitters(points[:, :20], counts[:, :20], torch.zeros(1)), PSF) is None
+
+
+def test_dim_emitters_are_learnt_from_too():
+    """100 to 200 photons, of which only the brightest stand far out of the noise."""
+    frames, _ = scenes.crowd(6, 30, 100, 200)
+    for threshold in (None, 190 * scenes.GAIN):
+        known = choose_settings(
+            frames, PSF, base=scenes.BASE, alike=True, threshold=threshold
+        ).brightness
+        assert known is not None
+        assert known.mean / scenes.GAIN == pytest.approx(150, rel=0.1)
+        assert 20 < known.spread / scenes.GAIN < 55
+        low, high = known.interval
+        assert known.number > 60
+        assert low / scenes.GAIN < 150 < high / scenes.GAIN
+        assert (high - low) / 2 == pytest.approx(
+            1.96 * 1.2533 * known.spread / np.sqrt(known.number)
+        )
 
 
 @pytest.mark.parametrize("angle", [0.0, 0.6, 1.57, 2.5])

@@ -65,7 +65,7 @@ def test_from_stack_to_score(stack):
     assert table["uncovered [photon]"].between(0, 250).all()
     header, first, *_ = out.read_text().splitlines()
     assert header == ",".join(f'"{name}"' for name in COLUMNS)
-    assert re.fullmatch(r"1,1(,\d+\.\d{5}){7}", first)  # numbers, without quotes
+    assert re.fullmatch(r"1,1(,\d+\.\d{5}){8}", first)  # numbers, without quotes
     scored = call("localize-eval", out, stack / "truth.csv", "--tolerance", "0.05um")
     assert scored.exit_code == 0, scored.output
     assert "Jaccard 1.000" in scored.output
@@ -115,7 +115,7 @@ def test_a_stopped_run_is_continued(tmp_path, threads, monkeypatch):
 
     # What was kept is used, unless the settings are others: those are refused, or begin afresh.
     stop_after_the_first()
-    np.save(kept, rows + np.array([0, 0, 5000.0, 0, 0, 0, 0, 0, 0]))
+    np.save(kept, rows + np.array([0, 0, 5000.0, *[0] * 7]))
     command[command.index("--threshold") + 1] = 1001
     refused = call(*command)
     assert refused.exit_code == 1
@@ -124,7 +124,7 @@ def test_a_stopped_run_is_continued(tmp_path, threads, monkeypatch):
     assert float(pd.read_csv(out)["x [nm]"].max()) < 5000
     command[command.index("--threshold") + 1] = 1000
     stop_after_the_first()
-    np.save(kept, rows + np.array([0, 0, 5000.0, 0, 0, 0, 0, 0, 0]))
+    np.save(kept, rows + np.array([0, 0, 5000.0, *[0] * 7]))
     assert call(*command).exit_code == 0
     assert float(pd.read_csv(out)["x [nm]"].max()) > 5000
 
@@ -137,6 +137,9 @@ def test_nothing_is_lost_or_praised_by_mistake(stack):
     assert "would replace the stack" in refused.output
     assert path.read_bytes() == before
     assert "no pixel is above it" in call("localize", path, *UNITS, "--base", 1e4, "-o", out).output
+    most = call("localize", path, *UNITS, "--base", 200, "-o", out)
+    assert most.exit_code == 1
+    assert re.search(r"--base is 200, but \d\d % of the pixels have fewer", most.output)
     save(stack / "even.tif", np.full((1, 24, 24), 100, np.uint8))
     even = call("localize", stack / "even.tif", *UNITS, "--base", 100, "-o", out).output
     assert "no pixel is above it: the brightest has 100 counts" in even.replace("\n", " ")
@@ -225,6 +228,8 @@ def test_matching_is_optimal():
         (["--psf", "9um", "--pixel", "100nm"], "check --psf and"),
         ([*UNITS, "--background", "dark"], "--background must be a number or auto"),
         ([*UNITS, "--threshold", "-3"], "--threshold must be a positive number or auto"),
+        ([*UNITS, "--fdr", "0"], "--fdr must be between 0 and 1"),
+        ([*UNITS, "--fdr", "0.1", "--threshold", "9"], "--threshold and --fdr are given"),
         ([*UNITS, "--gain", "0"], "--gain must be positive"),
         ([*UNITS, "--device", "abacus"], "There is no device"),
         ([*UNITS, "--method", "guess"], "There is no method"),
@@ -378,6 +383,13 @@ def test_published_frames(tmp_path):
     assert result.exit_code == 0, result.output
     truth = read_positions(data_file("smlm", "positions_demo1.csv"))
     agreement = compare(read_positions(out), within(truth, 1, 2), 100.0)
-    assert "Emitters are alike" in result.output
+    said = re.search(
+        r"Emitters are alike: (\d+) ± \d+ photons. The \d+ that stand alone have a mean between "
+        r"(\d+) and (\d+)", result.output.replace("\n", " ")
+    )  # fmt: skip
+    assert said is not None
+    assert 2000 < int(said[2]) < int(said[1]) < int(said[3]) < 2500
+    assert "threshold 1" in result.output
+    assert "false ones expected" in result.output
     assert agreement.jaccard > 0.93
     assert agreement.rmse < 23

@@ -6,13 +6,12 @@ import torch
 
 from geosoftmax_experiments.superres.emitters import (
     Settings,
-    guess_background,
-    guess_threshold,
     localise,
     minimise,
     violation,
 )
 from geosoftmax_experiments.superres.gridded import read_off, solve_on_grid
+from geosoftmax_experiments.superres.guesses import guess_background
 from geosoftmax_experiments.superres.localisation import choose_settings, find_emitters
 from geosoftmax_experiments.superres.matching import compare
 from geosoftmax_experiments.superres.measures import Emitters, distances, merge, model, prune
@@ -77,9 +76,7 @@ def test_noise_moves_positions_by_what_photons_allow():
     generator = torch.Generator().manual_seed(0)
     noisy = torch.poisson(frames, generator=generator)
     level = guess_background(noisy)
-    threshold = guess_threshold(noisy, level, PSF)
-    assert 100 < threshold < 3000
-    found, _ = localise(noisy, level, Settings(psf=PSF, threshold=threshold))
+    found, _ = localise(noisy, level, Settings(psf=PSF, threshold=600.0))
     for frame in range(3):
         assert int((found.counts[frame] > 0).sum()) == 6
         error = (sorted_points(found, frame) - sorted_points(truth, frame)).square().mean().sqrt()
