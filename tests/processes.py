@@ -46,7 +46,7 @@ def new_random(seed=None):
     return random.Random(seed)
 
 
-def kill_at_random(command, chance, longest, *, shortest=0.0, signals=SIGNALS, env=None):
+def kill_at_random(command, chance, longest, *, shortest=0.0, signals=SIGNALS, env=None, last=None):
     """Start a command, send it a random signal at a random moment, and see how it ends.
 
     It fails where the command ends in another way than by that signal (or with success, before it),
@@ -63,6 +63,8 @@ def kill_at_random(command, chance, longest, *, shortest=0.0, signals=SIGNALS, e
     signals : sequence of signal.Signals
     env : dict, optional
         More variables of the environment.
+    last : str, optional
+        What the command says when its work is done: a signal after that ends Python on its way out.
 
     Returns
     -------
@@ -73,7 +75,8 @@ def kill_at_random(command, chance, longest, *, shortest=0.0, signals=SIGNALS, e
     ended = _end(command, env, by, after)
     if ended.status == 0:  # it was done before
         return ended
-    if ended.status == -by and (by == signal.SIGKILL or after < LISTENING):
+    leaving = last is not None and last in ended.output
+    if ended.status == -by and (by == signal.SIGKILL or after < LISTENING or leaving):
         return ended
     assert ended.status == 128 + by, f"{by.name} after {after:.2f} s: {ended}"
     assert "Traceback" not in ended.errors, ended.errors
