@@ -6,17 +6,22 @@ import dataclasses
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from geosoftmax_experiments.errors import UserError
+
+if TYPE_CHECKING:  # the command line starts fast: what computes is imported when it is needed
+    from geosoftmax_experiments.runs import Backend
 
 __all__ = ["BackendOptions", "check_picture", "parsed", "read_names", "read_numbers"]
 
 
 def parsed(command: Callable[[Any], None]) -> Callable[..., None]:
     """Return a command for typer whose options are the fields of the dataclass that it takes.
+
+    Those that are required come first.
 
     Examples
     --------
@@ -33,7 +38,9 @@ def parsed(command: Callable[[Any], None]) -> Callable[..., None]:
     (parameter,) = inspect.signature(command).parameters
     options = get_type_hints(command)[parameter]
     hints = get_type_hints(options, include_extras=True)
-    fields = dataclasses.fields(options)
+    fields = sorted(
+        dataclasses.fields(options), key=lambda field: field.default is not dataclasses.MISSING
+    )
 
     def filled(**values: Any) -> None:
         command(options(**values))
@@ -71,6 +78,13 @@ class BackendOptions:
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Forget the results that the folder holds.")
     ] = False
+
+    def make_backend(self, usual_jobs: int = -1) -> Backend:
+        """Return the backend; `usual_jobs` workers of this machine where no number was given."""
+        from geosoftmax_experiments.runs import Backend
+
+        usual = usual_jobs if self.backend == "local" else -1
+        return Backend(self.backend, usual if self.jobs is None else self.jobs, self.scheduler)
 
 
 def read_names(option: str, text: str) -> tuple[str, ...]:

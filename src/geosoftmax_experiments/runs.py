@@ -57,7 +57,7 @@ from threadpoolctl import threadpool_limits
 from geosoftmax_experiments.errors import Stopped, UserError
 from geosoftmax_experiments.store import Store
 
-__all__ = ["BACKENDS", "Backend", "Unit", "one_thread", "progress_bar", "run"]
+__all__ = ["BACKENDS", "Backend", "Unit", "end_with", "one_thread", "progress_bar", "run"]
 
 BACKENDS = ("local", "dask")
 Results = Generator[tuple[int, Any], None, None]
@@ -251,7 +251,7 @@ def _work(place: int, unit: Unit, shared: Any) -> tuple[int, Any]:
 
 
 def _work_in_process(place: int, unit: Unit, path: Path, parent: int) -> tuple[int, Any]:
-    _end_with(parent)
+    end_with(parent)
     return _work(place, unit, _load(path))
 
 
@@ -261,15 +261,16 @@ def _load(path: Path) -> Any:
 
 
 @cache
-def _end_with(parent: int) -> None:
-    """End this worker when its parent has ended; leave interrupts to the parent."""
+def end_with(parent: int) -> None:
+    """End this process when its parent has ended; leave SIGINT and SIGTERM to the parent."""
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(0.2)
         os._exit(1)
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=watch, daemon=True).start()
 
 
