@@ -278,14 +278,16 @@ def versions(*packages: str) -> dict[str, str]:
     return found
 
 
-@cache
 def commit() -> str | None:
     """Return the commit of the checkout this file lies in; with a plus where it was changed.
 
     A copy without its history says in ``GEOSOFTMAX_COMMIT`` which commit it is.
     """
-    if given := os.environ.get("GEOSOFTMAX_COMMIT"):
-        return given
+    return os.environ.get("GEOSOFTMAX_COMMIT") or _commit_of_checkout()
+
+
+@cache
+def _commit_of_checkout() -> str | None:
     here = Path(__file__).parent
     git = ["git", "-C", str(here)]
     try:
