@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from geosoftmax_experiments.pages import save
 from geosoftmax_experiments.vae.frontier import (
     BUDGETS,
     DIRECTIONS,
@@ -29,7 +30,7 @@ from geosoftmax_experiments.vae.measures import MEASURES
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 
-__all__ = ["draw_curves", "draw_frontier", "draw_ratio", "save"]
+__all__ = ["draw_curve", "draw_curves", "draw_frontier", "draw_ratio", "plain_numbers"]
 
 AXES = {"epoch": "epochs", "seconds": "seconds of training"}
 MARKERS = dict(zip(LAYERS, "sovD^P", strict=True))
@@ -51,7 +52,7 @@ def draw_curves(rows: Rows, weight: float, part: str) -> Figure:
     ):
         for axis, (x, label) in zip(line, AXES.items(), strict=True):
             for loss, chosen in weights.items():
-                _curve(axis, rows, loss, chosen, x)
+                draw_curve(axis, rows, loss, chosen, x, "{}:\nweight {:g}, KL {:.1f}")
             axis.set_xlabel(label, fontsize=9)
             axis.set_title(what, fontsize=10)
             _log_axis(axis, "y")
@@ -137,15 +138,28 @@ def _finish(figure: Figure, axes: Any) -> None:
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
 
 
-def _curve(axis: Axes, rows: Rows, loss: str, weight: float, x: str) -> None:
+def draw_curve(
+    axis: Axes, rows: Rows, loss: str, weight: float, x: str, label: str, **style: Any
+) -> None:
+    """Draw the divergence of a loss during training: mean and range over seeds.
+
+    The label is a format of the layer's name, its weight, and its latent KL at the end.
+    """
     own = rows[(rows["loss"] == loss) & (rows["weight"] == weight)]
     groups = own.groupby("epoch")
     place, value = groups[x].mean(), groups["hausdorff"]
     rate = own.loc[own["epoch"] == own["epoch"].max(), "latent_kl"].mean()
     layer = LAYERS[loss]
-    axis.plot(place, value.mean(), color=layer.colour,
-              label=f"{layer.label}:\nweight {weight:g}, KL {rate:.1f}")  # fmt: skip
+    label = label.format(layer.label, weight, rate)
+    axis.plot(place, value.mean(), color=layer.colour, label=label, **style)
     axis.fill_between(place, value.min(), value.max(), color=layer.colour, alpha=0.2, linewidth=0)
+
+
+def plain_numbers(scale: Axis, subs: Sequence[float]) -> None:
+    """Write plain numbers, not powers, beside ticks at `subs` times the powers of ten."""
+    scale.set_major_locator(LogLocator(subs=subs))
+    scale.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    scale.set_minor_formatter(NullFormatter())
 
 
 def _log_axis(axis: Axes, name: str) -> None:
@@ -154,9 +168,7 @@ def _log_axis(axis: Axes, name: str) -> None:
     (axis.set_xscale if name == "x" else axis.set_yscale)("log")
     low, high = scale.get_view_interval()
     fine = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if name == "x" else (1.0, 1.2, 1.5, *range(2, 10))
-    scale.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high > 10 * low else fine))
-    scale.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    scale.set_minor_formatter(NullFormatter())
+    plain_numbers(scale, (1.0, 2.0, 5.0) if high > 10 * low else fine)
     axis.tick_params(labelsize=8)
     axis.grid(True, color="0.93", zorder=0)
     axis.spines[["top", "right"]].set_visible(False)

@@ -54,14 +54,14 @@ class Verdict(NamedTuple):
     closest: float
 
     @property
-    def lower_at_all(self) -> bool:
+    def lower_everywhere(self) -> bool:
         """Whether it is lower at each of its own rates that can be compared."""
         return 0 < self.points == self.lower
 
     @property
     def dominates(self) -> bool:
         """Whether the whole frontier of softmax lies above, also beyond the rates of the loss."""
-        return self.lower_at_all and self.above == self.runs
+        return self.lower_everywhere and self.above == self.runs
 
 
 def at_budget(rows: Rows, budget: str) -> Rows:
@@ -215,7 +215,7 @@ def matched_weights(points: Rows, near: float) -> dict[str, float]:
     losses = list(dict.fromkeys(points["loss"]))
     reference = REFERENCE if REFERENCE in losses else losses[0]
     own = rates[reference]
-    told = own[own >= np.log(LEAST_RATE)]
+    counting = own[own >= np.log(LEAST_RATE)]
 
     def matched(weight: float) -> dict[str, float]:
         nearest = {loss: float((rates[loss] - own[weight]).abs().idxmin()) for loss in losses}
@@ -225,7 +225,7 @@ def matched_weights(points: Rows, near: float) -> dict[str, float]:
         apart = max(abs(rates[loss, at] - own[weight]) for loss, at in matched(weight).items())
         return max(float(apart), np.log(ALIKE)), abs(weight - near)
 
-    return matched(min(told.index if len(told) else own.index, key=merit))
+    return matched(min(counting.index if len(counting) else own.index, key=merit))
 
 
 def _log(rates: Any) -> Any:

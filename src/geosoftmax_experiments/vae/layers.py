@@ -1,6 +1,7 @@
 """Output layers: what turns the scores of a decoder into a drawing, and the loss that goes with it.
 
-A new one is a class with a name and three methods, and a row in `LAYERS`.
+A new one is a class with a name and three methods, its place in `LAYERS`, and its name in
+`presets.LOSSES`.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from geosoftmax import (
     sinkhorn_potential,
     smooth_scores,
 )
+from geosoftmax_experiments.vae.presets import LOSSES
 
 __all__ = ["LAYERS", "Layer"]
 
 #: The gap to which training solves. Smaller ones were found to train equally well.
 TRAINING_TOL = 1e-3
-#: The gap that drawings have at least. Networks that know nothing yet say nearly the same
+#: The gap that drawings have at least. Networks that know nothing yet output nearly the same scores
 #: everywhere, which is hard to solve, and nothing to look at.
 LAST_TOL = 1e-5
 
@@ -162,11 +164,17 @@ class Smoothed:
         return narrow.solve((narrow.matvec(ones) * smooth)[None], ones.bool()[None])[0]
 
 
-LAYERS: dict[str, Layer] = {
-    "softmax": Softmax(),
-    "geometric": Geometric(),
-    "smoothed": Smoothed(Geometric(), "g-softmax, smoothed scores", "#E69F00"),
-    "potential": Potential(),
-    "sigmoid": Sigmoid(),
-    "softmax-smoothed": Smoothed(Softmax(), "softmax, smoothed scores", "#56B4E9"),
-}
+LAYERS: dict[str, Layer] = dict(
+    zip(
+        LOSSES,
+        (
+            Softmax(),
+            Geometric(),
+            Smoothed(Geometric(), "g-softmax, smoothed scores", "#E69F00"),
+            Potential(),
+            Sigmoid(),
+            Smoothed(Softmax(), "softmax, smoothed scores", "#56B4E9"),
+        ),
+        strict=True,
+    )
+)

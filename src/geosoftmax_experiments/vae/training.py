@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import signal
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -25,9 +26,10 @@ from pytorch_lightning.callbacks import Callback, Checkpoint, RichProgressBar
 from pytorch_lightning.loggers import TensorBoardLogger
 
 from geosoftmax_experiments import files
-from geosoftmax_experiments.claims import claim
 from geosoftmax_experiments.data.drawings import Drawings
 from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.runs import end_with
+from geosoftmax_experiments.store import claim, locked
 from geosoftmax_experiments.vae.checkpoints import STATE, FolderIO, latest
 from geosoftmax_experiments.vae.measures import MEASURES
 from geosoftmax_experiments.vae.module import DrawingVAE
@@ -37,6 +39,8 @@ __all__ = ["Machine", "read_metrics", "time_steps", "train"]
 
 #: Steps that do not count when steps are timed.
 WARM_UP = 5
+#: The variable that tells the processes of a run which one has started them.
+PARENT = "GEOSOFTMAX_PARENT"
 #: What every measurement holds.
 SHOWN = {"epoch", "step", "seconds", "seconds_per_step", *MEASURES}
 
@@ -59,39 +63,61 @@ class Machine:
     replay: bool = True
 
 
-def train(settings: RunSettings, drawings: Drawings, folder: Path, machine: Machine) -> Path:
-    """Train a run, or what is left of it; return the path of its metrics."""
-    metrics = folder / "metrics.jsonl"
-    if (folder / "run.json").exists():
-        _claim(folder, settings)
-    last = latest(folder)
-    if last is not None and last.name == _checkpoint_name(settings.epochs):
-        return metrics
+def train(
+    settings: RunSettings, drawings: Drawings, folder: Path, machine: Machine, patience: float = 0.0
+) -> Path:
+    """Train a run, or what is left of it; return the path of its metrics.
+
+    The folder is locked meanwhile. Where another process is there, `patience` seconds pass before
+    that is an error.
+    """
     module = DrawingVAE(settings, drawings, replay=machine.replay)
-    recorder = Recorder(metrics)
-    saver = Saver(folder / "checkpoints", machine.save_seconds)
-    start = last if last is not None and (last / STATE).exists() else None
+    metrics = folder / "metrics.jsonl"
     with _quiet(), _deterministic():
-        callbacks: list[Callback] = [recorder, saver]
+        callbacks = [
+            Recorder(metrics),
+            Saver(folder / "checkpoints", machine.save_seconds),
+            Signals(),
+        ]
+        # Made first: settings that Lightning refuses leave no folder behind.
         trainer = _trainer(settings, machine, folder, callbacks, log_every_n_steps=module.logged)
-        _claim(folder, settings)  # from here on: settings that Lightning refuses claim nothing
-        handler = signal.getsignal(signal.SIGINT)
-        try:
-            trainer.fit(module, ckpt_path=start)
-        except SystemExit:  # what Lightning makes of an interrupt
-            if not trainer.interrupted:
-                raise
-            signal.signal(signal.SIGINT, handler)
-            raise KeyboardInterrupt from None
-        finally:
-            module.forget_step()
+        with _first_process(trainer, folder, patience):
+            claim(folder / "run.json", asdict(settings), holds_results=metrics.exists())
+            last = latest(folder)
+            if last is None or last.name != _checkpoint_name(settings.epochs):
+                _fit(trainer, module, last if last and (last / STATE).exists() else None)
     return metrics
 
 
-def _claim(folder: Path, settings: RunSettings) -> None:
-    """Make the folder this run's own, or see that it is."""
+@contextlib.contextmanager
+def _first_process(trainer: pl.Trainer, folder: Path, patience: float) -> Iterator[None]:
+    """Lock the folder, in the first process of a run; the others end with the one before them."""
     files.make_folder(folder)
-    claim(folder / "run.json", asdict(settings), holds_results=(folder / "metrics.jsonl").exists())
+    if trainer.is_global_zero:
+        with locked(folder, patience):
+            for place in (folder, folder / "checkpoints"):
+                files.remove_partial(place)
+            if trainer.world_size > 1:
+                os.environ[PARENT] = str(os.getpid())
+            yield
+    else:
+        if PARENT in os.environ:  # not where a launcher of a cluster has started it
+            end_with(int(os.environ[PARENT]))
+        yield
+
+
+def _fit(trainer: pl.Trainer, module: DrawingVAE, start: Path | None = None) -> None:
+    """Train, from a checkpoint where there is one. A signal raises what it would elsewhere."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        trainer.fit(module, ckpt_path=start)
+    except SystemExit as error:  # what Lightning makes of a KeyboardInterrupt
+        if not isinstance(error.__context__, KeyboardInterrupt):
+            raise
+        signal.signal(signal.SIGINT, handler)  # which it has let be ignored
+        raise error.__context__ from None
+    finally:
+        module.forget_step()
 
 
 def time_steps(settings: RunSettings, drawings: Drawings, machine: Machine, steps: int) -> float:
@@ -103,10 +129,7 @@ def time_steps(settings: RunSettings, drawings: Drawings, machine: Machine, step
             several, replace(machine, talk=False), Path(), [clock],
             max_steps=steps + WARM_UP, limit_val_batches=0,
         )  # fmt: skip
-        try:
-            trainer.fit(module)
-        finally:
-            module.forget_step()
+        _fit(trainer, module)
     return clock.seconds / steps
 
 
@@ -249,6 +272,22 @@ class Recorder(Callback):
         if self._since is not None:
             self.seconds += _now(module) - self._since
             self._since = None
+
+
+class Signals(Callback):
+    """Lets SIGTERM do in training what it did before.
+
+    Lightning's own handler ends training after the next step; with several processes it
+    communicates in the middle of whatever these are doing.
+    """
+
+    def __init__(self) -> None:
+        self._handler = signal.getsignal(signal.SIGTERM)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Put the handler back."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._handler)
 
 
 class Clock(Callback):
