@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:  # the command line starts fast: commands import what they nee
     from geosoftmax_experiments.data.drawings import Drawings
     from geosoftmax_experiments.vae.comparing import Shared
     from geosoftmax_experiments.vae.settings import RunSettings
+    from geosoftmax_experiments.vae.training import Machine
 
 __all__ = ["app"]
 
@@ -103,29 +105,46 @@ class RunOptions:
     replay: Annotated[bool, _option(_REPLAY)] = True
     accelerator: Annotated[str, _option("Lightning's: auto, cpu, gpu, …")] = "auto"
 
-    def load(
-        self, console: Console, *, loss: str, weight: float, seed: int
-    ) -> tuple[Drawings, RunSettings]:
-        """Read the data and say what there is; return them with the settings of a run."""
-        from geosoftmax_experiments.vae.settings import make_settings
+    def load(self, console: Console) -> Drawings:
+        """Read the data, and say what there is."""
+        from geosoftmax_experiments.data.drawings import load_drawings
 
-        asked = self._asked(loss, weight, seed)
-        drawings = _load(self, console)
-        settings = make_settings(drawings, **asked)
-        _mention_speed(settings.architecture, self.accelerator, console)
-        return drawings, settings
+        drawings = load_drawings(self.data, size=self.size, limit=self.limit, invert=self.invert)
+        (height, width), counts = drawings.shape, drawings.counts()
+        say = partial(console.print, soft_wrap=True)
+        say(
+            f"{self.data}: {height}×{width}, {counts['train']} drawings to train, "
+            f"{counts['validation']} to validate, {counts['test']} to test"
+            + (f"; dropped as they are blank: {drawings.blank}." if drawings.blank else ".")
+        )
+        if (ink := drawings.ink()) > 0.5:
+            dark = "take --invert if they are dark on white"
+            remedy = "leave out --invert" if self.invert else dark
+            say(f"Warning: most of each picture is ink ({ink:.0%} on average): {remedy}.")
+        convolutions = drawings.shape == (64, 64) and self.architecture != "mlp"
+        if convolutions and not self.machine().on_gpu:
+            say(
+                "64×64 drawings have the DCGAN, which takes seconds a step without a GPU. "
+                "--size 28, or --architecture mlp, is quick."
+            )
+        return drawings
 
-    def draft(self, *, loss: str, weight: float, seed: int) -> RunSettings:
-        """Return settings without the data, to refuse at once what can be refused."""
-        from geosoftmax_experiments.vae.settings import draft_settings
+    def settings(self, drawings: Drawings | None = None, **run: Any) -> RunSettings:
+        """Return the settings of a run; before the data are read, to see whether they are valid."""
+        from geosoftmax_experiments.vae.settings import draft_settings, make_settings
 
-        return draft_settings(self.data, **self._asked(loss, weight, seed))
+        apart = ("data", "replay", "accelerator")
+        names = [field.name for field in fields(RunOptions) if field.name not in apart]
+        asked = {name: getattr(self, name) for name in names} | run
+        if drawings is None:
+            return draft_settings(self.data, **asked)
+        return make_settings(drawings, **asked)
 
-    def _asked(self, loss: str, weight: float, seed: int) -> dict[str, Any]:
-        apart = {"data", "replay", "accelerator"}
-        names = (field.name for field in fields(RunOptions) if field.name not in apart)
-        asked = {name: getattr(self, name) for name in names}
-        return asked | {"loss": loss, "weight": weight, "seed": seed}
+    def machine(self, **others: Any) -> Machine:
+        """Return where the run is trained."""
+        from geosoftmax_experiments.vae.training import Machine
+
+        return Machine(self.accelerator, replay=self.replay, **others)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,29 +173,21 @@ def train(options: TrainOptions) -> None:
     """
     console = Console(quiet=_is_helper())
     from geosoftmax_experiments.vae.checkpoints import latest
-    from geosoftmax_experiments.vae.training import Machine, read_metrics
+    from geosoftmax_experiments.vae.training import read_metrics
     from geosoftmax_experiments.vae.training import train as train_run
 
-    run = {"loss": options.loss, "weight": options.weight, "seed": options.seed}
-    options.draft(**run)
-    machine = Machine(
-        options.accelerator,
-        options.devices,
-        options.nodes,
-        options.strategy,
-        options.save_seconds,
-        replay=options.replay,
-    )
+    run = {name: getattr(options, name) for name in ("loss", "weight", "seed")}
+    others = {name: getattr(options, name) for name in ("devices", "nodes", "strategy")}
+    machine = options.machine(save_seconds=options.save_seconds, **others)
+    options.settings(**run)
     try:
-        drawings, settings = options.load(console, **run)
+        drawings = options.load(console)
+        settings = options.settings(drawings, **run)
         path = train_run(settings, drawings, options.output, machine)
     except KeyboardInterrupt as error:
-        where = f"in {options.output}"
-        some = latest(options.output) is not None
-        raise Stopped(
-            f"the last checkpoint is kept {where}" if some else f"no checkpoint is {where} yet",
-            error,
-        ) from None
+        kept = "the last checkpoint is kept in {}"
+        kept = kept if latest(options.output) else "no checkpoint is in {} yet"
+        raise Stopped(kept.format(options.output), error) from None
     row = read_metrics(path)[-1]
     console.print(
         f"Epoch {row['epoch']}, {settings.on}: Hausdorff {row['hausdorff']:.4f}, latent KL "
@@ -213,32 +224,25 @@ def compare(options: CompareOptions) -> None:
     Workers of a dask cluster write to the same folder: start them with one thread each.
     """
     console = Console()
-    from geosoftmax_experiments.vae.comparing import (
-        Comparison,
-        Shared,
-        do_runs,
-        on_gpu,
-        time_losses,
-    )
+    from geosoftmax_experiments.vae.comparing import Comparison, Shared, do_runs, time_losses
     from geosoftmax_experiments.vae.settings import usual_weights
-    from geosoftmax_experiments.vae.training import Machine
 
-    backend = options.make_backend(GPU_JOBS if on_gpu(options.accelerator) else -1)
+    machine = options.machine(talk=False)
+    backend = options.make_backend(GPU_JOBS if machine.on_gpu else -1)
     losses = read_names("--losses", options.losses)
     swept = None if options.weights is None else read_numbers("--weights", options.weights)
-    preset = PRESETS.get(options.data, OTHER)
-    seeds = preset.seeds if options.seeds is None else options.seeds
+    usual = PRESETS.get(options.data, OTHER).seeds
+    seeds = usual if options.seeds is None else options.seeds
     folder = options.output or Path("results") / f"vae-{Path(options.data).stem}"
 
-    def comparison(common: RunSettings) -> Comparison:
+    def comparison(drawings: Drawings | None = None) -> Comparison:
+        common = options.settings(drawings, loss=(*losses, LOSSES[0])[0], weight=1.0, seed=0)
         weights = usual_weights(common) if swept is None else swept
         return Comparison(folder, common, losses, weights, seeds)
 
-    first = {"loss": next(iter(losses), LOSSES[0]), "weight": 1.0, "seed": 0}
-    comparison(options.draft(**first))  # refuses what can be refused before the data are read
-    drawings, common = options.load(console, **first)
-    machine = Machine(options.accelerator, talk=False, replay=options.replay)
-    shared = Shared(comparison(common), drawings, machine)
+    comparison()
+    drawings = options.load(console)
+    shared = Shared(comparison(drawings), drawings, machine)
     with shared.comparison.store.opened(fresh=options.fresh):
         try:
             shared.comparison.measured()  # runs that are damaged are noticed before any work
@@ -326,42 +330,6 @@ def _draw(options: PictureOptions, lines: Callable[[Any], dict[str, Any]]) -> No
     check_picture(options.output)
     save(draw_rows(lines(open_run(options.run))), options.output)
     Console().print(f"Picture saved to {options.output.resolve()}", soft_wrap=True)
-
-
-def _load(options: RunOptions, console: Console) -> Drawings:
-    """Read the data, and say what there is."""
-    from geosoftmax_experiments.data.drawings import load_drawings
-
-    drawings = load_drawings(
-        options.data, size=options.size, limit=options.limit, invert=options.invert
-    )
-    height, width = drawings.shape
-    counts = drawings.counts()
-    console.print(
-        f"{options.data}: {height}×{width}, {counts['train']} drawings to train, "
-        f"{counts['validation']} to validate, {counts['test']} to test"
-        + (f"; dropped as they are blank: {drawings.blank}." if drawings.blank else ".")
-    )
-    if (ink := drawings.ink()) > 0.5:
-        dark = "take --invert if they are dark on white"
-        remedy = "leave out --invert" if options.invert else dark
-        console.print(
-            f"Warning: most of each picture is ink ({ink:.0%} on average): {remedy}.",
-            soft_wrap=True,
-        )
-    return drawings
-
-
-def _mention_speed(architecture: str, accelerator: str, console: Console) -> None:
-    """Say what to do where training will take long."""
-    import torch
-
-    if architecture == "dcgan" and (accelerator == "cpu" or not torch.cuda.is_available()):
-        console.print(
-            "64×64 drawings have the DCGAN, which takes seconds a step without a GPU. "
-            "--size 28, or --architecture mlp, is quick.",
-            soft_wrap=True,
-        )
 
 
 def _is_helper() -> bool:

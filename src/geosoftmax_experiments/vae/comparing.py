@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from rich.console import Console
 
 from geosoftmax import __version__
@@ -259,11 +258,6 @@ def do_runs(shared: Shared, backend: Backend, console: Console) -> None:
 
 def timed_steps(settings: RunSettings, drawings: Drawings, machine: Machine) -> tuple[int, int]:
     """Return the rounds of timing and the steps of each: together no more than a run has."""
-    kind = "cuda" if on_gpu(machine.accelerator) else "cpu"
+    kind = "cuda" if machine.on_gpu else "cpu"
     run = settings.epochs * (len(drawings.split().train) // settings.batch)
     return ROUNDS[kind], min(TIMED[kind], max(FEWEST, run // ROUNDS[kind]))
-
-
-def on_gpu(accelerator: str) -> bool:
-    """Whether Lightning takes a GPU."""
-    return torch.cuda.is_available() and accelerator != "cpu"

@@ -162,11 +162,16 @@ def ratios(points: Rows, loss: str, direction: str) -> Rows:
     """
     found = compared(points[points["loss"] == loss]).assign(ratio=np.nan)
     for seed, ours in found.groupby("seed"):
-        theirs = points[(points["loss"] == REFERENCE) & (points["seed"] == seed)]
-        rates, values = (theirs[name].to_numpy(float) for name in ("latent_kl", direction))
+        rates, values = _frontier(points, REFERENCE, seed, direction)
         reference = reference_at(rates, values, ours["latent_kl"].to_numpy(float))
         found.loc[ours.index, "ratio"] = ours[direction].to_numpy(float) / reference
     return found[np.isfinite(found["ratio"])]
+
+
+def _frontier(points: Rows, loss: str, seed: Any, direction: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rates and divergences of the runs of a loss with a seed."""
+    runs = points[(points["loss"] == loss) & (points["seed"] == seed)]
+    return runs["latent_kl"].to_numpy(float), runs[direction].to_numpy(float)
 
 
 def _verdict(points: Rows, loss: str, direction: str, budget: str) -> Verdict:
@@ -197,8 +202,7 @@ def _ratios_at_softmax(points: Rows, loss: str, direction: str) -> np.ndarray:
     """
     found = []
     for seed, theirs in compared(points[points["loss"] == REFERENCE]).groupby("seed"):
-        ours = points[(points["loss"] == loss) & (points["seed"] == seed)]
-        rates, values = (ours[name].to_numpy(float) for name in ("latent_kl", direction))
+        rates, values = _frontier(points, loss, seed, direction)
         at = np.minimum(theirs["latent_kl"].to_numpy(float), rates.max(initial=0.0))
         found.append(reference_at(rates, values, at) / theirs[direction].to_numpy(float))
     return np.concatenate(found) if found else np.zeros(0)

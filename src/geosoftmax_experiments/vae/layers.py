@@ -1,6 +1,6 @@
 """Output layers: what turns the scores of a decoder into a drawing, and the loss that goes with it.
 
-A new one is a class with a name and three methods, its place in `LAYERS`, and its name in
+A new one is a class with a name and three methods, a row in `LAYERS`, and its name in
 `presets.LOSSES`.
 """
 
@@ -23,7 +23,6 @@ from geosoftmax import (
     sinkhorn_potential,
     smooth_scores,
 )
-from geosoftmax_experiments.vae.presets import LOSSES
 
 __all__ = ["LAYERS", "Layer"]
 
@@ -164,17 +163,11 @@ class Smoothed:
         return narrow.solve((narrow.matvec(ones) * smooth)[None], ones.bool()[None])[0]
 
 
-LAYERS: dict[str, Layer] = dict(
-    zip(
-        LOSSES,
-        (
-            Softmax(),
-            Geometric(),
-            Smoothed(Geometric(), "g-softmax, smoothed scores", "#E69F00"),
-            Potential(),
-            Sigmoid(),
-            Smoothed(Softmax(), "softmax, smoothed scores", "#56B4E9"),
-        ),
-        strict=True,
-    )
-)
+LAYERS: dict[str, Layer] = {
+    "softmax": Softmax(),
+    "geometric": Geometric(),
+    "smoothed": Smoothed(Geometric(), "g-softmax, smoothed scores", "#E69F00"),
+    "potential": Potential(),
+    "sigmoid": Sigmoid(),
+    "softmax-smoothed": Smoothed(Softmax(), "softmax, smoothed scores", "#56B4E9"),
+}

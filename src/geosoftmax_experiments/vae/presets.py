@@ -47,27 +47,14 @@ ARCHITECTURES = {
 }
 #: Rates, gains and epochs were chosen on validation drawings.
 PRESETS = {
-    "digits": Preset(
-        20,
-        128,
-        seeds=1,
-        measurements=10,
-        scale=2.0,
-        learning_rate=3e-3,
-        gain=1.0,
-        weights=(0.03, 0.1, 0.17, 0.3, 1.0),
-    ),
+    "digits": Preset(20, 128, seeds=1, measurements=10, scale=2.0, learning_rate=3e-3, gain=1.0,
+                     weights=(0.03, 0.1, 0.17, 0.3, 1.0)),
     "cats": Preset(400, 512),
-    "mnist": Preset(
-        240,
-        512,
-        measurements=20,
-        learning_rate=2e-3,
-        weights=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
-    ),
+    "mnist": Preset(240, 512, measurements=20, learning_rate=2e-3,
+                    weights=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)),
     "drawings": Preset(60, 128, measurements=20),
     "cat-strokes": Preset(20, 128),
-}
+}  # fmt: skip
 OTHER = Preset(100, 128)  # one's own drawings
 
 

@@ -28,7 +28,7 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from geosoftmax_experiments import files
 from geosoftmax_experiments.data.drawings import Drawings
 from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.runs import end_with
+from geosoftmax_experiments.runs import end_with, quiet
 from geosoftmax_experiments.store import claim, locked
 from geosoftmax_experiments.vae.checkpoints import STATE, FolderIO, latest
 from geosoftmax_experiments.vae.measures import MEASURES
@@ -61,6 +61,11 @@ class Machine:
     save_seconds: float = 30.0
     talk: bool = True  # progress bar and TensorBoard
     replay: bool = True
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether Lightning takes a GPU."""
+        return torch.cuda.is_available() and self.accelerator != "cpu"
 
 
 def train(
@@ -185,18 +190,10 @@ class Bar(RichProgressBar):
     def __init__(self) -> None:
         super().__init__(refresh_rate=10)
 
-    def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, *others: Any) -> None:
         """Move on."""
-        assert isinstance(pl_module, DrawingVAE)
         if trainer.is_last_batch or trainer.global_step % pl_module.logged == 0:
-            super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+            super().on_train_batch_end(trainer, pl_module, *others)
 
     def _get_train_description(self, current_epoch: int) -> str:
         return f"Epoch {current_epoch + 1}/{self.trainer.max_epochs}"
@@ -231,7 +228,7 @@ class Recorder(Callback):
         self._before = state_dict["before"]
 
     def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
         """Start the clock."""
         if batch_idx == 0:
@@ -241,9 +238,8 @@ class Recorder(Callback):
         """Stop the clock."""
         self._stop(pl_module)
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         """Write a line."""
-        assert isinstance(pl_module, DrawingVAE)
         pl_module.check_finite()
         epoch = trainer.current_epoch + 1
         steps = pl_module.settings.every * pl_module.steps
@@ -295,9 +291,7 @@ class Clock(Callback):
 
     seconds = 0.0
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *others: Any
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, *others: Any) -> None:
         """Start after the steps that warm up."""
         if trainer.global_step == WARM_UP:
             self.seconds = -_now(pl_module)
@@ -315,9 +309,8 @@ class Saver(Checkpoint):
         self.seconds = seconds
         self._last = time.monotonic()
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         """Save what is finite."""
-        assert isinstance(pl_module, DrawingVAE)
         pl_module.check_finite()
         epoch = trainer.current_epoch + 1
         due = epoch == trainer.max_epochs or time.monotonic() - self._last >= self.seconds
@@ -339,20 +332,13 @@ def _now(module: pl.LightningModule) -> float:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Let Lightning say what matters: not what hardware is unused, nor tips."""
-    loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning.pytorch")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            # Lightning 2.6 calls what torch 2.13 deprecates.
-            warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
-            # Only where a CPU was asked for.
-            warnings.filterwarnings("ignore", "GPU available but not used", UserWarning)
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+    loggers = quiet(logging.WARNING, "pytorch_lightning", "lightning.pytorch")
+    with loggers, warnings.catch_warnings():
+        # Lightning 2.6 calls what torch 2.13 deprecates.
+        warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
+        # Only where a CPU was asked for.
+        warnings.filterwarnings("ignore", "GPU available but not used", UserWarning)
+        yield
 
 
 @contextlib.contextmanager
