@@ -12,7 +12,7 @@ import typer
 
 from geosoftmax_experiments.errors import UserError
 
-if TYPE_CHECKING:  # the command line starts fast: what computes is imported when it is needed
+if TYPE_CHECKING:  # the command line starts fast: commands import what they need
     from geosoftmax_experiments.runs import Backend
 
 __all__ = ["BackendOptions", "check_picture", "parsed", "read_names", "read_numbers"]
@@ -20,8 +20,6 @@ __all__ = ["BackendOptions", "check_picture", "parsed", "read_names", "read_numb
 
 def parsed(command: Callable[[Any], None]) -> Callable[..., None]:
     """Return a command for typer whose options are the fields of the dataclass that it takes.
-
-    Those that are required come first.
 
     Examples
     --------
@@ -38,9 +36,9 @@ def parsed(command: Callable[[Any], None]) -> Callable[..., None]:
     (parameter,) = inspect.signature(command).parameters
     options = get_type_hints(command)[parameter]
     hints = get_type_hints(options, include_extras=True)
-    fields = sorted(
-        dataclasses.fields(options), key=lambda field: field.default is not dataclasses.MISSING
-    )
+    # Its own options are listed first, then those that it shares with other commands.
+    own = options.__annotations__
+    fields = sorted(dataclasses.fields(options), key=lambda field: field.name not in own)
 
     def filled(**values: Any) -> None:
         command(options(**values))
@@ -79,12 +77,13 @@ class BackendOptions:
         bool, typer.Option("--fresh", help="Forget the results that the folder holds.")
     ] = False
 
-    def make_backend(self, usual_jobs: int = -1) -> Backend:
-        """Return the backend; `usual_jobs` workers of this machine where no number was given."""
+    def where(self, usual: int = -1, *, threads: bool = False) -> Backend:
+        """Return the backend; on this machine with the `usual` number of jobs by default."""
         from geosoftmax_experiments.runs import Backend
 
-        usual = usual_jobs if self.backend == "local" else -1
-        return Backend(self.backend, usual if self.jobs is None else self.jobs, self.scheduler)
+        local = self.backend == "local"
+        jobs = (usual if local else -1) if self.jobs is None else self.jobs
+        return Backend(self.backend, jobs, self.scheduler, threads and local)
 
 
 def read_names(option: str, text: str) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -162,11 +163,11 @@ def run(
             for place, result in results:
                 unit = missing[place]
                 store.write(unit.key, result)
-                done += amount(unit)
                 bar.advance(task, amount(unit))
                 then(unit)
     except KeyboardInterrupt as error:
-        raise Stopped(f"{done} of {total} are kept in {store.folder}", error) from None
+        kept = sum(amount(unit) for unit in units if unit.key in store)
+        raise Stopped(f"{kept} of {total} are kept in {store.folder}", error) from None
 
 
 def progress_bar(console: Console) -> Progress:
@@ -211,9 +212,17 @@ def one_thread() -> Iterator[None]:
 
 
 def _in_this_process(units: Sequence[Unit], shared: Any, jobs: int) -> Results:
-    calls = (joblib.delayed(_work)(place, unit, shared) for place, unit in enumerate(units))
-    with one_thread(), joblib.parallel_config("threading"):
-        yield from _parallel(jobs)(calls)
+    """Yield from threads; where that is stopped, they finish the units that they have begun."""
+    with one_thread():
+        if jobs == 1:
+            yield from (_work(place, unit, shared) for place, unit in enumerate(units))
+            return
+        pool = ThreadPoolExecutor(jobs)
+        try:
+            calls = [pool.submit(_work, place, unit, shared) for place, unit in enumerate(units)]
+            yield from (call.result() for call in as_completed(calls))
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _in_processes(units: Sequence[Unit], shared: Any, jobs: int) -> Results:
@@ -229,15 +238,13 @@ def _in_processes(units: Sequence[Unit], shared: Any, jobs: int) -> Results:
         )
         with joblib.parallel_config("loky", inner_max_num_threads=1):
             try:
-                yield from _parallel(jobs)(calls)
+                size: Any = 1  # joblib takes numbers too, though its annotation does not say so
+                yield from joblib.Parallel(jobs, batch_size=size, return_as="generator_unordered")(
+                    calls
+                )  # type: ignore[misc]
             finally:  # also where all is done: Python would wait for idle workers when it ends
                 executor: Any = get_reusable_executor(reuse=True)  # type: ignore[arg-type]
                 executor.shutdown(wait=True, kill_workers=True)
-
-
-def _parallel(jobs: int) -> Any:
-    size: Any = 1  # joblib takes numbers too, though its annotation does not say so
-    return joblib.Parallel(jobs, batch_size=size, return_as="generator_unordered")
 
 
 def _work(place: int, unit: Unit, shared: Any) -> tuple[int, Any]:

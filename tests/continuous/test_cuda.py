@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from geosoftmax.continuous import PowerCost, geometric_softmax, sinkhorn_potential
-from geosoftmax_experiments.superres.emitters import Settings, guess_background, localise
+from geosoftmax_experiments.superres.emitters import Settings, localise
+from geosoftmax_experiments.superres.guesses import guess_background
 from tests.continuous.examples import in_order, separated_spikes, unit_box
 from tests.experiments.superres.test_emitters import PSF, scene
 

@@ -25,8 +25,8 @@ from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.figures import stored
 from geosoftmax_experiments.ordinal.encoding import Column
 from geosoftmax_experiments.ordinal.saved import OrdinalModel, _checksum, save_model
+from geosoftmax_experiments.store import ARRAY, Store
 from geosoftmax_experiments.superres.localisation import choose_settings
-from geosoftmax_experiments.superres.parts import Parts
 from geosoftmax_experiments.superres.psf import Psf
 from geosoftmax_experiments.superres.stacks import read_stack
 from geosoftmax_experiments.vae.checkpoints import STATE, WEIGHTS, FolderIO, latest
@@ -83,8 +83,8 @@ class Made:
     @functools.cached_property
     def model(self):
         arrays = {"coef": np.eye(2), "intercept": np.ones(2), "mean": np.ones(2)}
-        columns, spread = [Column("a"), Column("b")], np.ones(2)
-        model = OrdinalModel("rating", [0, 1], columns, 1.0, 1.0, "median", **arrays, spread=spread)
+        columns, spread = [Column("rating"), Column("b")], np.ones(2)
+        model = OrdinalModel("class", [0, 1], columns, 1.0, 1.0, "median", **arrays, spread=spread)
         save_model(model, self.folder / "model")
         return self.folder / "model"
 
@@ -153,6 +153,13 @@ def table_to_predict(file, made, here):
     shutil.copytree(made.model, here / "model")
     shutil.copy(file, here / "table.parquet")
     return predict(made, here, here / "table.parquet")
+
+
+@reader("csv", "latin")
+def text_to_predict(file, made, here):
+    shutil.copytree(made.model, here / "model")
+    shutil.copy(file, here / "table.csv")
+    return predict(made, here, here / "table.csv")
 
 
 @reader("json")
@@ -323,12 +330,12 @@ def stack_npy(file, made, here):
 @reader("npy")
 def part_of_a_stack(file, made, here):
     frames, _ = read_stack(made.stack)
-    settings = choose_settings(
-        frames, Psf(1.1), threshold=1000.0, base=0.0, background=None, alike=False, device="cpu"
-    )
-    choices = {"method": "maxima", "pixel": 100.0, "background": None, "device": "cpu", "gain": 1.0}
-    parts = Parts(here / "out.csv", made.stack, {**choices, **dataclasses.asdict(settings)})
-    shutil.copy(file, parts.folder / "batch-0000000.npy")
+    settings = choose_settings(frames, Psf(1.1), threshold=1000.0, alike=False)
+    choices = {"method": "maxima", "pixel": 100.0, "gain": 1.0, "background": None, "device": "cpu"}
+    digest = hashlib.sha256(made.stack.read_bytes()).hexdigest()
+    words = {**choices, **dataclasses.asdict(settings), "digest": digest, "format": 2}
+    with Store(here / "out.csv.parts", words, ARRAY).opened():
+        shutil.copy(file, here / "out.csv.parts" / "units" / "frames-0000000.npy")
     return ["localize", made.stack, *LOCALIZE, "-o", here / "out.csv"]
 
 

@@ -32,10 +32,17 @@ APART = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class Brightness:
-    """Mean and standard deviation of the counts of an emitter."""
+    """Mean and standard deviation of the counts of an emitter, and from how many they are known."""
 
     mean: float
     spread: float
+    number: int = 0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Where the mean is, with 95 %: that of a median of so many."""
+        half = 1.96 * 1.2533 * self.spread / max(1, self.number) ** 0.5
+        return self.mean - half, self.mean + half
 
     @property
     def alike(self) -> bool:
@@ -69,7 +76,8 @@ def learn(state: Emitters, psf: Psf) -> Brightness | None:
     middle = counts.median()
     spread = 1.4826 * (counts - middle).abs().median()
     # Three digits: a run that is continued finds the same, though sums come in another order.
-    return Brightness(float(f"{float(middle):.3g}"), float(f"{float(spread + middle / 1e3):.3g}"))
+    rounded = (float(f"{float(value):.3g}") for value in (middle, spread + middle / 1e3))
+    return Brightness(*rounded, number=len(counts))
 
 
 def split(

@@ -2,84 +2,141 @@
 
 from __future__ import annotations
 
-import dataclasses
+import hashlib
 import math
+import shutil
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 
-from geosoftmax_experiments.errors import UserError, end_stopped
-from geosoftmax_experiments.progress import progress_bar
+from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.options import BackendOptions, parsed
+
+if TYPE_CHECKING:  # the command line starts fast: commands import what they need
+    from geosoftmax_experiments.runs import Backend
+    from geosoftmax_experiments.superres.brightness import Brightness
+    from geosoftmax_experiments.superres.emitters import Settings
+    from geosoftmax_experiments.superres.psf import Psf
+    from geosoftmax_experiments.superres.width import Width
 
 __all__ = ["localize", "localize_eval"]
 
+#: Raised when finished frames change their meaning: older folders are then refused.
+FORMAT = 3
+#: The largest share of pixels below the base: noise alone leaves half of the dark ones there.
+BELOW = 2 / 3
 
-def localize(
-    stack: Annotated[Path, typer.Argument(help="Stack of grey frames, TIFF or .npy.")],
+
+@dataclass(frozen=True, kw_only=True)
+class LocalizeOptions(BackendOptions):
+    """What ``geosoftmax localize`` is asked for."""
+
+    stack: Annotated[Path, typer.Argument(help="Stack of grey frames, TIFF or .npy.")]
     psf: Annotated[
-        str, typer.Option(help="Standard deviation of the point-spread function, as in 110nm.")
-    ],
-    pixel: Annotated[str, typer.Option(help="Side of a pixel, as in 100nm.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="CSV file of the positions.")],
+        str,
+        typer.Option(
+            help="Standard deviation of the point-spread function, as in 110nm; auto measures it "
+            "on emitters that stand alone, and whether pixels sample it."
+        ),
+    ]
+    pixel: Annotated[str, typer.Option(help="Side of a pixel, as in 100nm.")]
+    output: Annotated[Path, typer.Option("--output", "-o", help="CSV file of the positions.")]
     image: Annotated[
         Path | None,
         typer.Option(
             help="Picture to write: a PNG shows the sum of the frames beside the emitters, with a "
             "scale; a TIFF is the picture of the emitters alone."
         ),
-    ] = None,
+    ] = None
     sampled: Annotated[
-        bool,
+        bool | None,
         typer.Option(
             "--sampled/--integrated",
             help="Pixels sample the point-spread function, or integrate it as cameras do.",
+            show_default="integrated",
         ),
-    ] = False,
+    ] = None
     background: Annotated[
-        str, typer.Option(help="Counts of a pixel without emitters, to start from, or auto.")
-    ] = "auto",
+        str, typer.Option(help="Photons of a pixel without emitters, to start from, or auto.")
+    ] = "auto"
     threshold: Annotated[
-        str, typer.Option(help="Least counts of an emitter, or auto: a fifth of a typical peak.")
-    ] = "auto",
+        str, typer.Option(help="Least photons of an emitter, or auto: as --fdr says.")
+    ] = "auto"
+    fdr: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of false emitters that is allowed: it sets the threshold.",
+            show_default="0.05",
+        ),
+    ] = None
     alike: Annotated[
         bool | None,
         typer.Option(
             "--alike/--any",
-            help="Emitters are about equally bright, or may have any counts. By default what the "
-            "frames show.",
-            show_default=False,
+            help="Emitters are about equally bright, or may have any brightness.",
+            show_default="what the frames show",
         ),
-    ] = None,
-    gain: Annotated[float, typer.Option(help="Counts for each photon.")] = 1.0,
-    base: Annotated[float, typer.Option(help="Counts of a pixel without light.")] = 0.0,
+    ] = None
+    gain: Annotated[float, typer.Option(help="Counts for each photon.")] = 1.0
+    base: Annotated[float, typer.Option(help="Counts of a pixel without light.")] = 0.0
     method: Annotated[
         str, typer.Option(help="sliding; to compare: plain (Frank–Wolfe), maxima (Gaussian fits).")
-    ] = "sliding",
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    ] = "sliding"
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu"
     memory: Annotated[
         str, typer.Option(help="Refuse a stack whose frames need more memory, as in 4GB.")
-    ] = "1GB",
-) -> None:
+    ] = "1GB"
+
+    def __post_init__(self) -> None:
+        from geosoftmax_experiments.superres import picture
+        from geosoftmax_experiments.superres.rivals import METHODS
+
+        if self.image is not None:
+            picture.check_name(self.image)
+        if not (self.gain > 0 and math.isfinite(self.gain) and math.isfinite(self.base)):
+            raise UserError(
+                f"--gain must be positive, and --base finite; got {self.gain:g} and {self.base:g}.",
+                "The data sheet of the camera has both.",
+            )
+        if self.device not in ("cpu", "cuda") or (self.device == "cuda" and not _has_gpu()):
+            raise UserError(f"There is no device {self.device!r} here.", "Use --device cpu.")
+        if self.method not in METHODS:
+            raise UserError(
+                f"There is no method {self.method!r}.", f"Take one of {', '.join(METHODS)}."
+            )
+        for name, written in (("--output", self.output), ("--image", self.image)):
+            if written is not None and written.resolve() == self.stack.resolve():
+                raise UserError(
+                    f"{name} {written} would replace the stack.", "Write to another file."
+                )
+        if self.fdr is not None and self.threshold != "auto":
+            raise UserError("--threshold and --fdr are given.", "Give one of them.")
+        if self.fdr is not None and not 0 < self.fdr < 1:
+            raise UserError(f"--fdr must be between 0 and 1; got {self.fdr:g}.", "As in 0.05.")
+        if self.psf == "auto" and self.sampled is not None:
+            raise UserError(
+                "--psf auto measures whether pixels sample it.",
+                "Leave --sampled or --integrated out.",
+            )
+        if self.alike and self.method != "sliding":
+            raise UserError(f"--method {self.method} does not use --alike.", "Leave it out.")
+
+
+@parsed
+def localize(options: LocalizeOptions) -> None:
     """Localise point emitters in the frames of a stack, off the grid.
 
     Writes ThunderSTORM's columns. The origin is the corner of the first pixel. A run that was
     stopped is continued by the same command.
     """
-    import numpy as np
-    import torch
-
     from geosoftmax_experiments.superres import picture
-    from geosoftmax_experiments.superres.localisation import (
-        choose_settings,
-        count_finished,
-        find_emitters,
-    )
-    from geosoftmax_experiments.superres.parts import Parts
+    from geosoftmax_experiments.superres.localisation import FDR, choose_settings, usual_jobs
     from geosoftmax_experiments.superres.psf import Psf
-    from geosoftmax_experiments.superres.rivals import METHODS
     from geosoftmax_experiments.superres.stacks import (
         read_length,
         read_memory,
@@ -88,30 +145,169 @@ def localize(
     )
 
     console = Console()
-    if image is not None:
-        picture.check_name(image)
-    side = read_length("--pixel", pixel)
-    spread = Psf(read_length("--psf", psf) / side, sampled)
-    most = read_memory("--memory", memory)
-    level = _number("--background", background)
-    least = _number("--threshold", threshold, positive=True)
-    if not (gain > 0 and math.isfinite(gain) and math.isfinite(base)):
-        raise UserError(
-            f"--gain must be positive, and --base finite; got {gain:g} and {base:g}.",
-            "The data sheet of the camera has both.",
+    side = read_length("--pixel", options.pixel)
+    psf = None
+    if options.psf != "auto":
+        psf = Psf(read_length("--psf", options.psf) / side, bool(options.sampled))
+    background = _number("--background", options.background)
+    if background is not None:
+        background = options.base + options.gain * background
+    threshold = _number("--threshold", options.threshold, positive=True)
+    if threshold is not None:
+        threshold *= options.gain
+    backend = options.where(usual_jobs(options.device), threads=True)
+    frames, saturated = read_stack(options.stack, read_memory("--memory", options.memory))
+    _check_levels(frames, options.base, saturated, console)
+    psf = _spread_function(options, frames, psf, side, console)
+    settings = choose_settings(
+        frames,
+        psf,
+        threshold=threshold,
+        fdr=FDR if options.fdr is None else options.fdr,
+        base=options.base,
+        background=background,
+        alike=options.alike if options.method == "sliding" else False,
+        device=options.device,
+    )
+    if settings.brightness:
+        console.print(_alike(settings.brightness, options.gain), soft_wrap=True)
+    choices: dict[str, Any] = {"method": options.method, "pixel": side, "gain": options.gain}
+    choices |= {"background": background, "device": options.device}
+    rows, speed = _run(options, frames, settings, choices, backend, console)
+    write_positions(options.output, rows)
+    if options.image is not None:
+        picture.save(options.image, picture.render(rows, frames.shape[1:], side), frames, side)
+    shutil.rmtree(_folder(options.output), ignore_errors=True)
+    late = np.unique(rows[rows[:, -1] * options.gain > settings.threshold / 2, 1])
+    if len(late):
+        console.print(
+            f"{_count(len(late), 'frame')} may miss an emitter: more than half of the threshold is "
+            "not covered. The last column tells how much.",
+            soft_wrap=True,
         )
-    if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
-        raise UserError(f"There is no device {device!r} here.", "Use --device cpu.")
-    if method not in METHODS:
-        raise UserError(f"There is no method {method!r}.", f"Take one of {', '.join(METHODS)}.")
-    for name, written in (("--output", output), ("--image", image)):
-        if written is not None and written.resolve() == stack.resolve():
-            raise UserError(f"{name} {written} would replace the stack.", "Write to another file.")
-    frames, saturated = read_stack(stack, most)
+    console.print(
+        f"{_count(len(rows), 'emitter')} in {speed}; threshold "
+        f"{settings.threshold / options.gain:.0f} photons{_expected(settings)}. "
+        f"Saved to {options.output}",
+        soft_wrap=True,
+    )
+
+
+def _run(
+    options: LocalizeOptions,
+    frames: np.ndarray,
+    settings: Settings,
+    choices: dict[str, Any],
+    backend: Backend,
+    console: Console,
+) -> tuple[np.ndarray, str]:
+    """Return the rows of all frames, and how fast those went that were not done already."""
+    from geosoftmax_experiments.runs import run
+    from geosoftmax_experiments.store import ARRAY, Store
+    from geosoftmax_experiments.superres.localisation import make_batches, number_emitters
+    from geosoftmax_experiments.superres.stacks import COLUMNS
+
+    batches = make_batches(frames, settings, **choices)
+    digest = hashlib.sha256(options.stack.read_bytes()).hexdigest()
+    words = {**choices, **asdict(settings), "digest": digest, "format": FORMAT}
+    begin = time.perf_counter()
+    with Store(_folder(options.output), words, ARRAY).opened(fresh=options.fresh) as store:
+        missing = sum(batch.stop - batch.start for batch in batches if batch.key not in store)
+        run(
+            store, batches, frames, backend, console, doing="frames",
+            amount=lambda batch: batch.stop - batch.start,
+        )  # fmt: skip
+        found = [
+            store.read(
+                batch.key,
+                lambda rows: rows.dtype == np.float64 and rows.shape == (len(rows), len(COLUMNS)),
+            )
+            for batch in batches
+        ]
+    seconds, already = time.perf_counter() - begin, len(frames) - missing
+    every = _count(len(frames), "frame")
+    if not missing:
+        return number_emitters(found), f"{every}, all done already"
+    before = f" ({already} done already)" if already else ""
+    return number_emitters(found), f"{every}{before}, {missing / seconds:.2f} frames a second"
+
+
+def _spread_function(
+    options: LocalizeOptions, frames: np.ndarray, given: Psf | None, side: float, console: Console
+) -> Psf:
+    """Measure the point-spread function; warn where a given one is another."""
+    from geosoftmax_experiments.superres.localisation import check_width, find_width
+
+    if given is not None:
+        check_width(frames, given)
+    found = find_width(frames, options.base, roughly=given is not None, device=options.device)
+    if given is None:
+        if found is None:
+            raise UserError(
+                "--psf auto finds too few emitters that stand alone.", "Measure it, as on beads."
+            )
+        console.print(f"The point-spread function is {_wide(found, side)}.", soft_wrap=True)
+        return found.psf
+    if found is not None and found.differs(given):
+        console.print(
+            f"Warning: --psf {options.psf} does not fit the frames. Emitters are "
+            f"{_wide(found, side)}. Try --psf auto.",
+            soft_wrap=True,
+        )
+    return given
+
+
+def _wide(found: Width, side: float) -> str:
+    """Say how wide emitters are, and how sure that is."""
+    kind = {
+        None: "integrated, as cameras do; too dim to tell",
+        False: "integrated",
+        True: "sampled",
+    }
+    return (
+        f"{found.sigma * side:.0f} ± {max(1.0, found.error * side):.0f} nm wide (pixels: "
+        f"{kind[found.sampled]}), from {found.number} emitters that stand alone"
+    )
+
+
+def _alike(known: Brightness, gain: float) -> str:
+    """Say how bright emitters are, and how sure that is."""
+    low, high = (value / gain for value in known.interval)
+    return (
+        f"Emitters are alike: {known.mean / gain:.0f} ± {known.spread / gain:.0f} photons. The "
+        f"{known.number} that stand alone have a mean between {low:.0f} and {high:.0f} (95 %)."
+    )
+
+
+def _expected(settings: Settings) -> str:
+    """Say what share of emitters is false, where that is known."""
+    if settings.false is None:
+        return ""
+    return f", {100 * settings.false:.1f} % false ones expected"
+
+
+def _folder(output: Path) -> Path:
+    """Return where finished frames are kept until the output is written."""
+    return output.with_name(output.name + ".parts")
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _check_levels(frames: np.ndarray, base: float, saturated: int, console: Console) -> None:
     if base >= float(frames.max()):
         raise UserError(
             f"--base is {base:g}, but no pixel is above it: the brightest has "
             f"{float(frames.max()):g} counts.",
+            "Give what a pixel counts without light.",
+        )
+    below = float((frames < base).mean())
+    if below > BELOW:
+        raise UserError(
+            f"--base is {base:g}, but {100 * below:.0f} % of the pixels have fewer counts.",
             "Give what a pixel counts without light.",
         )
     if saturated:
@@ -120,76 +316,32 @@ def localize(
             "pixels: emitters there seem weaker.",
             soft_wrap=True,
         )
-    if alike and method != "sliding":
-        raise UserError(f"--method {method} does not use --alike.", "Leave it out.")
-    settings = choose_settings(
-        frames,
-        spread,
-        threshold=least,
-        base=base,
-        background=level,
-        alike=alike if method == "sliding" else False,
-        device=device,
-    )
-    if settings.brightness:
-        known = settings.brightness
-        console.print(f"Emitters are alike: {known.mean:.0f} ± {known.spread:.0f} counts.")
-    choices = {"method": method, "pixel": side, "background": level, "device": device}
-    choices["gain"] = gain
-    parts = Parts(output, stack, {**choices, **dataclasses.asdict(settings)})
-    if parts.forgot:
-        console.print("Frames that were finished with other settings are done again.")
-    already = count_finished(frames, device, parts)
-    begin = time.perf_counter()
-    try:
-        with progress_bar(console) as progress:
-            task = progress.add_task("frames", total=len(frames))
-            rows = find_emitters(
-                frames,
-                settings,
-                **choices,
-                parts=parts,
-                advance=lambda done: progress.advance(task, done),
-            )
-    except KeyboardInterrupt:
-        end_stopped(f"finished frames are kept in {parts.folder}")
-    seconds = time.perf_counter() - begin
-    write_positions(output, rows)
-    if image is not None:
-        picture.save(image, picture.render(rows, frames.shape[1:], side), frames, side)
-    parts.remove()
-    late = np.unique(rows[rows[:, -1] * gain > settings.threshold / 2, 1])
-    if len(late):
-        console.print(
-            f"{_count(len(late), 'frame')} may miss an emitter: more than half of the threshold is "
-            "not covered. The last column tells how much.",
-            soft_wrap=True,
-        )
-    console.print(
-        f"{_count(len(rows), 'emitter')} in {_speed(len(frames), already, seconds)}; "
-        f"threshold {settings.threshold:.0f} counts. Saved to {output}",
-        soft_wrap=True,
-    )
 
 
-def localize_eval(
-    positions: Annotated[Path, typer.Argument(help="CSV file that `localize` wrote.")],
-    truth: Annotated[Path, typer.Argument(help="CSV file of the true positions.")],
-    tolerance: Annotated[str, typer.Option(help="Farthest match, as in 100nm.")] = "100nm",
-    frames: Annotated[str, typer.Option(help="First and last frame that count, as in 11-20.")] = "",
-) -> None:
+@dataclass(frozen=True)
+class EvalOptions:
+    """What ``geosoftmax localize-eval`` is asked for."""
+
+    positions: Annotated[Path, typer.Argument(help="CSV file that `localize` wrote.")]
+    truth: Annotated[Path, typer.Argument(help="CSV file of the true positions.")]
+    tolerance: Annotated[str, typer.Option(help="Farthest match, as in 100nm.")] = "100nm"
+    frames: Annotated[str, typer.Option(help="First and last frame that count, as in 11-20.")] = ""
+
+
+@parsed
+def localize_eval(options: EvalOptions) -> None:
     """Compare positions with the truth: Jaccard index, recall, precision, lateral RMSE."""
     from geosoftmax_experiments.superres.matching import compare, within
     from geosoftmax_experiments.superres.stacks import read_length, read_positions
 
-    farthest = read_length("--tolerance", tolerance)
-    found, true = read_positions(positions), read_positions(truth)
-    if frames:
-        first, last = _range(frames)
+    farthest = read_length("--tolerance", options.tolerance)
+    found, true = read_positions(options.positions), read_positions(options.truth)
+    if options.frames:
+        first, last = _range(options.frames)
         found, true = within(found, first, last), within(true, first, last)
     if not len(true):
-        where = f" in frames {frames}" if frames else ""
-        raise UserError(f"{truth} has no positions{where}.", "Frames are counted from 1.")
+        where = f" in frames {options.frames}" if options.frames else ""
+        raise UserError(f"{options.truth} has no positions{where}.", "Frames are counted from 1.")
     result = compare(found, true, farthest)
     typer.echo(
         f"Jaccard {result.jaccard:.3f}  recall {result.recall:.3f}  "
@@ -200,14 +352,6 @@ def localize_eval(
 
 def _count(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
-
-
-def _speed(frames: int, already: int, seconds: float) -> str:
-    """Tell how many frames there are, and how fast those went that were not done already."""
-    if already == frames:
-        return f"{_count(frames, 'frame')}, all done already"
-    before = f" ({already} done already)" if already else ""
-    return f"{_count(frames, 'frame')}{before}, {(frames - already) / seconds:.2f} frames a second"
 
 
 def _number(name: str, text: str, *, positive: bool = False) -> float | None:

@@ -44,20 +44,15 @@ from geosoftmax_experiments.superres.slide import slide
 
 __all__ = [
     "Settings",
-    "guess_background",
-    "guess_noise",
-    "guess_threshold",
     "localise",
     "minimise",
     "violation",
 ]
 
-#: How many standard deviations of the noise a maximum stands out, where no threshold is given.
-STANDS_OUT = 5.0
-#: How many the least threshold is: fits of many emitters to noise, and their merging, reach more.
-SURE = 8.0
 #: How many an emitter has at least that is added or kept, even before the end.
 NOISE = 2.0
+#: How many ``λ`` takes off an emitter at least: with less, emitters explain noise and background.
+SHRINK = 0.25
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +65,9 @@ class Settings:
         The point-spread function.
     threshold : float
         Emitters with fewer counts are dropped at the end.
+    false : float, optional
+        The share of false emitters that is expected with this threshold, where it was chosen by
+        that.
     base : float
         What a pixel counts without light; the variance of its noise is proportional to the rest.
     brightness : Brightness, optional
@@ -83,7 +81,8 @@ class Settings:
         Standard deviation of the counts of an emitter that is fitted to noise: what has fewer than
         `NOISE` times as many is neither added nor kept.
     penalty : float
-        ``λ``, as a share of what an emitter at the threshold adds to ``b``.
+        ``λ``, as a share of what an emitter at the threshold adds to ``b``; at least what one of
+        `SHRINK` times the `noise` adds.
     merge : float
         Emitters closer than this many ``sigma`` become one.
     resolved : float
@@ -99,6 +98,7 @@ class Settings:
 
     psf: Psf
     threshold: float
+    false: float | None = None
     base: float = 0.0
     brightness: Brightness | None = None
     seek: float = 0.1
@@ -116,7 +116,7 @@ class Settings:
     @property
     def weight(self) -> float:
         """``λ``."""
-        return self.penalty * self.threshold * self.psf.energy
+        return max(self.penalty * self.threshold, SHRINK * self.noise) * self.psf.energy
 
     @property
     def sought(self) -> float:
@@ -165,38 +165,6 @@ def violation(frames: Tensor, state: Emitters, settings: Settings) -> Tensor:
     check on a grid, not a proof.
     """
     return _uncovered(frames, state, settings, 2 * FINER).flatten(1).amax(-1).clamp_min(0)
-
-
-def guess_background(frames: Tensor) -> Tensor:
-    """Return a low percentile of each frame, from which the fit of the background starts."""
-    pixels = frames.flatten(1)  # torch.quantile takes no large tensors
-    return pixels.kthvalue(1 + round(0.03 * (pixels.shape[1] - 1)), 1).values
-
-
-def guess_threshold(frames: Tensor, background: Tensor, psf: Psf) -> float:
-    """Return a fifth of the median count of maxima that stand out, and more than noise makes.
-
-    Counts are those of one emitter, fitted to the frame at the maximum; to stand out, they are so
-    much above the median of the frame.
-    """
-    noise = guess_noise(frames, psf)
-    gain = counts_of_one(frames - background[:, None, None], psf)
-    middle = gain.flatten(1).median(1).values[:, None, None]
-    counts = gain[is_maximum(gain, psf.sigma) & (gain - middle > STANDS_OUT * noise)]
-    typical = float(counts.median()) / 5 if counts.numel() else 0.0
-    return max(typical, SURE * noise, 1.0)
-
-
-def guess_noise(frames: Tensor, psf: Psf) -> float:
-    """Return the standard deviation of the counts of one emitter that is fitted to noise.
-
-    Second differences, across and down, leave the noise of nine pixels and little of what is
-    smooth: emitters change few of them while they are few, and are dim in most where they are many.
-    """
-    rest = frames.diff(n=2, dim=1).diff(n=2, dim=2).flatten()
-    some = rest[:: max(1, rest.numel() // 1_000_000)]
-    pixel = 1.4826 * float(some.abs().median()) / 6 if len(some) else 0.0
-    return pixel / math.sqrt(psf.energy)
 
 
 def _uncovered(frames: Tensor, state: Emitters, settings: Settings, finer: int) -> Tensor:

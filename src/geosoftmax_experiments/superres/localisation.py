@@ -4,36 +4,46 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.runs import Backend, Unit, one_thread
 from geosoftmax_experiments.superres.brightness import ENOUGH, learn
-from geosoftmax_experiments.superres.emitters import (
-    Settings,
-    guess_background,
-    guess_noise,
-    guess_threshold,
-    localise,
-)
-from geosoftmax_experiments.superres.measures import model
-from geosoftmax_experiments.superres.parts import Parts
+from geosoftmax_experiments.superres.discovery import LEAST, threshold_at
+from geosoftmax_experiments.superres.emitters import Settings, localise
+from geosoftmax_experiments.superres.guesses import guess_background, guess_noise
+from geosoftmax_experiments.superres.measures import Emitters, model, prune
+from geosoftmax_experiments.superres.precision import deviations, variances
 from geosoftmax_experiments.superres.psf import Psf
 from geosoftmax_experiments.superres.rivals import METHODS
+from geosoftmax_experiments.superres.width import USUAL, Width, measure_width
 from geosoftmax_experiments.superres.windows import Windows
 
-__all__ = ["choose_settings", "count_finished", "find_emitters"]
+__all__ = [
+    "Batch",
+    "check_width",
+    "choose_settings",
+    "find_emitters",
+    "find_width",
+    "make_batches",
+    "number_emitters",
+    "usual_jobs",
+]
 
 #: Pixels of frames that move together: what fits the cache of a core, or fills a GPU.
 PIXELS = {"cpu": 8 * 64**2, "cuda": 512 * 64**2}
-#: Frames from which the threshold is guessed, spread over the stack.
+#: Frames from which the noise is measured, spread over the stack.
 GLANCE = 256
-#: Frames from which the brightness of emitters is learnt, spread over the stack.
-PILOT = 16
+#: Frames from which threshold and brightness are learnt, spread over the stack, and most windows.
+PILOT, PILOT_WINDOWS = 16, 64
+#: The share of false emitters that is allowed, unless another is asked for.
+FDR = 0.05
 
 
 def choose_settings(
@@ -41,6 +51,7 @@ def choose_settings(
     psf: Psf,
     *,
     threshold: float | None = None,
+    fdr: float = FDR,
     base: float = 0.0,
     background: float | None = None,
     alike: bool | None = None,
@@ -48,9 +59,51 @@ def choose_settings(
 ) -> Settings:
     """Check that the point-spread function fits the frames, and set what was left open.
 
-    `threshold` is guessed by default. Whether emitters are `alike` is by default what some frames
-    show; their brightness is learnt from those.
+    `threshold` is by default what keeps the share of false emitters below `fdr`. Whether emitters
+    are `alike` is by default what some frames show; their brightness is learnt from those.
     """
+    check_width(frames, psf)
+    some = torch.from_numpy(_spread_over(frames, GLANCE)).to(torch.float32)
+    noise = guess_noise(some, psf)
+    trial = Settings(psf=psf, threshold=max(1.0, LEAST * noise), base=base, noise=noise)
+    settings = dataclasses.replace(trial, threshold=threshold or trial.threshold)
+    if threshold is not None and alike is False:
+        return settings
+    pilot = _pilot(frames, psf, device)
+    with one_thread() if device == "cpu" else contextlib.nullcontext():
+        found, _ = localise(pilot, _level(pilot, background), trial)
+        chosen = threshold_at(fdr, pilot, found, trial)
+    if threshold is None:
+        settings = dataclasses.replace(
+            settings, threshold=_rounded(chosen.counts), false=_rounded(chosen.rate)
+        )
+    if alike is False:
+        return settings
+    # Learnt from all that are no noise, also where only the brightest are asked for.
+    brightness = learn(prune(found, chosen.counts), psf)
+    if alike and brightness is None:
+        raise UserError(
+            f"--alike needs {ENOUGH} emitters that stand alone, in {PILOT} frames.",
+            "Leave it out: emitters are too few, or too crowded, to learn how bright they are.",
+        )
+    if brightness is None or not (alike or brightness.alike):
+        return settings
+    if threshold is None:  # what has less than half of the usual light is not one of them
+        half = _rounded(brightness.mean / 2)
+        settings = dataclasses.replace(settings, threshold=max(settings.threshold, half))
+    return dataclasses.replace(settings, brightness=brightness)
+
+
+def find_width(
+    frames: np.ndarray, base: float, *, roughly: bool = False, device: str = "cpu"
+) -> Width | None:
+    """Return how wide emitters are that stand alone; None if there are too few to tell."""
+    with one_thread() if device == "cpu" else contextlib.nullcontext():
+        return measure_width(_pilot(frames, Psf(USUAL), device), base, roughly=roughly)
+
+
+def check_width(frames: np.ndarray, psf: Psf) -> None:
+    """Refuse a point-spread function that is too narrow or too wide for the frames."""
     side, sigma = min(frames.shape[1:]), psf.sigma
     if not 0.3 <= sigma <= side / 6:
         raise UserError(
@@ -59,128 +112,107 @@ def choose_settings(
             "It must be at least 0.3 pixels and fit six times into a frame: check --psf and "
             "--pixel.",
         )
-    some = torch.from_numpy(_spread_over(frames, GLANCE)).to(torch.float32)
-    if threshold is None:
-        threshold = guess_threshold(some, guess_background(some), psf)
-    settings = Settings(psf=psf, threshold=threshold, base=base, noise=guess_noise(some, psf))
-    if alike is False:
-        return settings
-    pilot = Windows(_on_device(_spread_over(frames, PILOT), device), sigma).pixels
-    with _one_thread_each(device):
-        brightness = learn(localise(pilot, _level(pilot, background), settings)[0], psf)
-    if alike and brightness is None:
-        raise UserError(
-            f"--alike needs {ENOUGH} emitters that stand alone, in {PILOT} frames.",
-            "Leave it out: emitters are too few, or too crowded, to learn how bright they are.",
-        )
-    if alike is None and not (brightness and brightness.alike):
-        return settings
-    return dataclasses.replace(settings, brightness=brightness)
 
 
-def find_emitters(
-    frames: np.ndarray,
-    settings: Settings,
-    *,
-    method: str,
-    pixel: float,
-    gain: float = 1.0,
-    background: float | None = None,
-    device: str = "cpu",
-    parts: Parts | None = None,
-    advance: Callable[[int], object] = lambda done: None,
-) -> np.ndarray:
-    """Return rows of ThunderSTORM's columns: lengths in nm, intensities in photons, frames from 1.
+def _pilot(frames: np.ndarray, psf: Psf, device: str) -> Tensor:
+    """Return some windows of some frames."""
+    windows = Windows(_on_device(_spread_over(frames, PILOT), device), psf.sigma).pixels
+    places = torch.linspace(0, len(windows) - 1, min(len(windows), PILOT_WINDOWS))
+    return windows[places.round().long()]
+
+
+def _rounded(value: float) -> float:
+    """Keep three digits: a run that is continued finds the same, though sums differ a little."""
+    return float(f"{value:.3g}")
+
+
+@dataclass(frozen=True)
+class Batch(Unit):
+    """Some frames of a stack, localised together.
 
     A photon makes `gain` counts. `background` in counts is where the fit of each frame's background
-    starts; by default a low percentile of the frame. `parts` keeps finished batches: those it holds
-    are not done again.
+    starts; by default a low percentile of the frame.
     """
-    together = _together(frames, device)
 
-    def work(start: int) -> np.ndarray:
-        rows = parts.get(start) if parts else None
-        if rows is None:
-            batch = _on_device(frames[start : start + together], device)
-            rows = _rows(batch, settings, method, pixel, gain, background)
-            rows[:, 1] += start
-            if parts:
-                parts.put(start, rows)
-        return rows
+    start: int
+    stop: int
+    settings: Settings
+    method: str
+    pixel: float
+    gain: float = 1.0
+    background: float | None = None
+    device: str = "cpu"
 
-    every = []
+    @property
+    def key(self) -> str:
+        """The name of its result."""
+        return f"frames-{self.start:07d}"
+
+    def work(self, shared: np.ndarray) -> np.ndarray:
+        """Return rows of ThunderSTORM's columns: lengths in nm, intensities in photons."""
+        frames = _on_device(shared[self.start : self.stop], self.device)
+        windows = Windows(frames, self.settings.psf.sigma)
+        light = windows.pixels
+        level = _level(light, self.background)
+        found, uncovered = METHODS[self.method](light, level, self.settings)
+        spread = (light - model(found, light, self.settings.psf)).flatten(1).std(-1)
+        sure = self._deviations(light, found)
+        frame, window, emitter = windows.own(found)
+        x, y = (found.points[window, emitter] + windows.corner(window, light)).T
+        columns = [
+            torch.zeros_like(x),  # the id
+            (frame + 1 + self.start).to(x.dtype),
+            x * self.pixel,
+            y * self.pixel,
+            torch.full_like(x, self.settings.psf.sigma * self.pixel),
+            found.counts[window, emitter] / self.gain,
+            (found.background[window] - self.settings.base) / self.gain,
+            spread[window] / self.gain,
+            sure[window, emitter] * self.pixel,
+            uncovered[window] / self.gain,
+        ]
+        return torch.stack(columns, -1).cpu().numpy().astype(np.float64)
+
+    def _deviations(self, frames: Tensor, found: Emitters) -> Tensor:
+        """Return the standard deviation of coordinates, in pixels; unknown for other methods."""
+        if self.method != "sliding":  # their fits are no joint ones
+            return torch.full_like(found.counts, torch.nan)
+        psf = self.settings.psf
+        variance = variances(frames, found, psf, self.settings.base)
+        return deviations(found, variance, psf, self.settings.brightness)
+
+
+def make_batches(frames: np.ndarray, settings: Settings, **options: Any) -> list[Batch]:
+    """Divide a stack. `options` are those of `Batch`, the same for all."""
+    together = max(1, PIXELS[options.get("device", "cpu")] // frames[0].size)
     starts = range(0, len(frames), together)
-    with _one_thread_each(device) as count:
-        pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
-        try:
-            batches = pool.map(work, starts) if count > 1 else map(work, starts)
-            for start, rows in zip(starts, batches, strict=True):
-                every.append(rows)
-                advance(min(together, len(frames) - start))
-        finally:
-            pool.shutdown(cancel_futures=True)
-    table = np.concatenate(every)
+    return [
+        Batch(start, min(start + together, len(frames)), settings, **options) for start in starts
+    ]
+
+
+def number_emitters(parts: Iterable[np.ndarray]) -> np.ndarray:
+    """Return the rows of all batches in one table, ordered by frame, y and x, with ids from 1."""
+    table = np.concatenate(list(parts))
     table = table[np.lexsort((table[:, 2], table[:, 3], table[:, 1]))]
     table[:, 0] = np.arange(1, len(table) + 1)
     return table
 
 
-def count_finished(frames: np.ndarray, device: str, parts: Parts) -> int:
-    """Return how many frames `find_emitters` will take from `parts`."""
-    together = _together(frames, device)
-    starts = range(0, len(frames), together)
-    return sum(min(together, len(frames) - start) for start in starts if start in parts)
+def find_emitters(frames: np.ndarray, settings: Settings, **options: Any) -> np.ndarray:
+    """Return the emitters of a stack, without a folder to continue from.
 
-
-def _together(frames: np.ndarray, device: str) -> int:
-    """Return how many frames are a batch."""
-    return max(1, PIXELS[device] // frames[0].size)
-
-
-def _rows(
-    frames: Tensor,
-    settings: Settings,
-    method: str,
-    pixel: float,
-    gain: float,
-    background: float | None,
-) -> np.ndarray:
-    """Return the columns of the emitters of some frames, the first of which is number 1."""
-    windows = Windows(frames, settings.psf.sigma)
-    light = windows.pixels
-    found, uncovered = METHODS[method](light, _level(light, background), settings)
-    spread = (light - model(found, light, settings.psf)).flatten(1).std(-1)
-    frame, window, emitter = windows.own(found)
-    x, y = (found.points[window, emitter] + windows.corner(window, light)).T
-    columns = [
-        torch.zeros_like(x),  # the id
-        (frame + 1).to(x.dtype),
-        x * pixel,
-        y * pixel,
-        torch.full_like(x, settings.psf.sigma * pixel),
-        found.counts[window, emitter] / gain,
-        (found.background[window] - settings.base) / gain,
-        spread[window] / gain,
-        uncovered[window] / gain,
-    ]
-    return torch.stack(columns, -1).cpu().numpy().astype(np.float64)
-
-
-@contextlib.contextmanager
-def _one_thread_each(device: str) -> Iterator[int]:
-    """Give how many batches to do at once: on a CPU as many as torch has threads, each with one.
-
-    Several threads for one batch would wait for each other in every small product.
+    `options` are those of `Batch`. Frames are counted from 1.
     """
-    threads = torch.get_num_threads()
-    if device != "cpu":
-        yield 1
-        return
-    torch.set_num_threads(1)
-    try:
-        yield threads
-    finally:
-        torch.set_num_threads(threads)
+    batches = make_batches(frames, settings, **options)
+    backend = Backend(jobs=usual_jobs(batches[0].device), threads=True)
+    found = dict(backend.results(batches, frames))
+    return number_emitters(found[place] for place in range(len(batches)))
+
+
+def usual_jobs(device: str) -> int:
+    """Return how many batches to do at once: as torch has threads on a CPU, one on a GPU."""
+    return torch.get_num_threads() if device == "cpu" else 1
 
 
 def _spread_over(frames: np.ndarray, most: int) -> np.ndarray:

@@ -23,7 +23,7 @@ __all__ = [
 #: ThunderSTORM's columns, and how strong an emitter the fit of the frame leaves out at most.
 COLUMNS = (
     "id", "frame", "x [nm]", "y [nm]", "sigma [nm]", "intensity [photon]", "offset [photon]",
-    "bkgstd [photon]", "uncovered [photon]",
+    "bkgstd [photon]", "uncertainty [nm]", "uncovered [photon]",
 )  # fmt: skip
 
 #: Bytes that the frames of a stack may take, in float64, unless more is asked for.

@@ -228,7 +228,7 @@ def compare(options: CompareOptions) -> None:
     from geosoftmax_experiments.vae.settings import usual_weights
 
     machine = options.machine(talk=False)
-    backend = options.make_backend(GPU_JOBS if machine.on_gpu else -1)
+    backend = options.where(GPU_JOBS if machine.on_gpu else -1)
     losses = read_names("--losses", options.losses)
     swept = None if options.weights is None else read_numbers("--weights", options.weights)
     usual = PRESETS.get(options.data, OTHER).seeds

@@ -11,7 +11,8 @@ from geosoftmax_experiments.superres.localisation import choose_settings, find_e
 from geosoftmax_experiments.superres.matching import compare
 from geosoftmax_experiments.superres.measures import Emitters, model
 from geosoftmax_experiments.superres.psf import Psf
-from geosoftmax_experiments.superres.slide import _View
+from geosoftmax_experiments.superres.slide import FrameProblem
+from tests.experiments.superres import scenes
 
 PSF = Psf(1.1)
 
@@ -66,6 +67,24 @@ def test_those_that_stand_alone_are_learnt_from():
     assert learn(Emitters(points[:, :20], counts[:, :20], torch.zeros(1)), PSF) is None
 
 
+def test_dim_emitters_are_learnt_from_too():
+    """100 to 200 photons, of which only the brightest stand far out of the noise."""
+    frames, _ = scenes.crowd(6, 30, 100, 200)
+    for threshold in (None, 190 * scenes.GAIN):
+        known = choose_settings(
+            frames, PSF, base=scenes.BASE, alike=True, threshold=threshold
+        ).brightness
+        assert known is not None
+        assert known.mean / scenes.GAIN == pytest.approx(150, rel=0.1)
+        assert 20 < known.spread / scenes.GAIN < 55
+        low, high = known.interval
+        assert known.number > 60
+        assert low / scenes.GAIN < 150 < high / scenes.GAIN
+        assert (high - low) / 2 == pytest.approx(
+            1.96 * 1.2533 * known.spread / np.sqrt(known.number)
+        )
+
+
 @pytest.mark.parametrize("angle", [0.0, 0.6, 1.57, 2.5])
 def test_heavy_emitters_split_along_their_axis(angle):
     axis = torch.tensor([np.cos(angle), np.sin(angle)], dtype=torch.float64)
@@ -94,11 +113,14 @@ def test_pull_against_finite_differences():
     )
     frames = 1.1 * model(state, zeros(12), PSF)
     pull = Pull(100.0, torch.tensor([[0.01]]).double())
-    view = _View(frames, state, PSF, 0.2, pull=pull)
+    problem = FrameProblem(frames, PSF, 0.2, pull=pull)
+    view = problem.view(state.spikes())
     slope = (view.backward(view.residual)[:, :2] - view.price)[0]
     for j in range(2):
         moved = state.counts.clone()
         moved[0, j] += 1e-4
         there = Emitters(state.points, moved, state.background)
-        loss = _View(frames, there, PSF, 0.2, pull=pull).loss
-        assert float(view.loss - loss) / 1e-4 == pytest.approx(float(slope[j]), rel=1e-4, abs=1e-6)
+        loss = problem.view(there.spikes()).objective
+        assert float(view.objective - loss) / 1e-4 == pytest.approx(
+            float(slope[j]), rel=1e-4, abs=1e-6
+        )

@@ -1,7 +1,6 @@
 """`geosoftmax localize` and `localize-eval`: files in, files out, errors in a line."""
 
 import csv
-import dataclasses
 import re
 
 import numpy as np
@@ -13,12 +12,11 @@ from typer.testing import CliRunner
 
 from geosoftmax_experiments.cli import app
 from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.store import Store
 from geosoftmax_experiments.superres import picture
-from geosoftmax_experiments.superres.commands import _speed
 from geosoftmax_experiments.superres.emitters import Settings
-from geosoftmax_experiments.superres.localisation import choose_settings, find_emitters
+from geosoftmax_experiments.superres.localisation import find_emitters
 from geosoftmax_experiments.superres.matching import compare, within
-from geosoftmax_experiments.superres.parts import Parts
 from geosoftmax_experiments.superres.psf import Psf
 from geosoftmax_experiments.superres.stacks import (
     COLUMNS,
@@ -67,7 +65,7 @@ def test_from_stack_to_score(stack):
     assert table["uncovered [photon]"].between(0, 250).all()
     header, first, *_ = out.read_text().splitlines()
     assert header == ",".join(f'"{name}"' for name in COLUMNS)
-    assert re.fullmatch(r"1,1(,\d+\.\d{5}){7}", first)  # numbers, without quotes
+    assert re.fullmatch(r"1,1(,\d+\.\d{5}){8}", first)  # numbers, without quotes
     scored = call("localize-eval", out, stack / "truth.csv", "--tolerance", "0.05um")
     assert scored.exit_code == 0, scored.output
     assert "Jaccard 1.000" in scored.output
@@ -80,7 +78,7 @@ def test_from_stack_to_score(stack):
     assert quoted.output == some.output
 
 
-def test_a_stopped_run_is_continued(tmp_path, threads):
+def test_a_stopped_run_is_continued(tmp_path, threads, monkeypatch):
     threads(1)
     _, frames = scene(frames=60)
     path, out = tmp_path / "stack.tif", tmp_path / "positions.csv"
@@ -88,45 +86,47 @@ def test_a_stopped_run_is_continued(tmp_path, threads):
     command = ["localize", path, *UNITS, "--method", "maxima", "--threshold", 1000, "-o", out]
     assert call(*command).exit_code == 0
     whole = out.read_text()
-    assert not (tmp_path / "positions.csv.parts").exists()
+    parts = tmp_path / "positions.csv.parts"
+    assert not parts.exists()
 
-    stacked, _ = read_stack(path)
-    settings = choose_settings(
-        stacked, Psf(1.1), threshold=1000.0, base=0.0, background=None, alike=False, device="cpu"
-    )
-    choices = {"method": "maxima", "pixel": 100.0, "background": None, "device": "cpu", "gain": 1.0}
-    parts = Parts(out, path, {**choices, **dataclasses.asdict(settings)})
+    def stop_after_the_first():
+        """Run until the first batch is written; return what the command said."""
+        write = Store.write
 
-    def stop(done):
-        raise KeyboardInterrupt
+        def write_and_stop(store, key, result):
+            write(store, key, result)
+            raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        find_emitters(stacked, settings, **choices, parts=parts, advance=stop)
-    (kept,) = parts.folder.glob("*.npy")
+        with monkeypatch.context() as patched:
+            patched.setattr(Store, "write", write_and_stop)
+            return call(*command)
+
+    stopped = stop_after_the_first()
+    assert stopped.exit_code == 130
+    assert "Stopped: 56 of 60 are kept" in stopped.output
+    (kept,) = parts.glob("units/*.npy")
     rows = np.load(kept)
     assert set(rows[:, 1]) == set(range(1, 57))
     continued = call(*command)
     assert continued.exit_code == 0
     assert "in 60 frames (56 done already), " in continued.output
     assert out.read_text() == whole  # what was kept, and the four frames that were missing
-    assert not parts.folder.exists()
+    assert not parts.exists()
 
-    # What was kept is used, unless the settings are others.
-    for threshold, shifted in [(1000, True), (1001, False)]:
-        again = Parts(out, path, {**choices, **dataclasses.asdict(settings)})
-        again.put(0, rows + np.array([0, 0, 5000.0, 0, 0, 0, 0, 0, 0]))
-        command[command.index("--threshold") + 1] = threshold
-        result = call(*command)
-        assert result.exit_code == 0
-        assert ("other settings" in result.output) is not shifted
-        assert (float(pd.read_csv(out)["x [nm]"].max()) > 5000) is shifted
-
-
-def test_only_frames_of_this_run_count_for_its_speed():
-    assert _speed(361, 0, 10.0) == "361 frames, 36.10 frames a second"
-    assert _speed(361, 300, 10.0) == "361 frames (300 done already), 6.10 frames a second"
-    assert _speed(361, 361, 0.1) == "361 frames, all done already"
-    assert _speed(1, 0, 0.5) == "1 frame, 2.00 frames a second"
+    # What was kept is used, unless the settings are others: those are refused, or begin afresh.
+    stop_after_the_first()
+    np.save(kept, rows + np.array([0, 0, 5000.0, *[0] * 7]))
+    command[command.index("--threshold") + 1] = 1001
+    refused = call(*command)
+    assert refused.exit_code == 1
+    assert "made with other settings: threshold 1000.0, now 1001.0" in refused.output
+    assert call(*command, "--fresh").exit_code == 0
+    assert float(pd.read_csv(out)["x [nm]"].max()) < 5000
+    command[command.index("--threshold") + 1] = 1000
+    stop_after_the_first()
+    np.save(kept, rows + np.array([0, 0, 5000.0, *[0] * 7]))
+    assert call(*command).exit_code == 0
+    assert float(pd.read_csv(out)["x [nm]"].max()) > 5000
 
 
 def test_nothing_is_lost_or_praised_by_mistake(stack):
@@ -137,6 +137,9 @@ def test_nothing_is_lost_or_praised_by_mistake(stack):
     assert "would replace the stack" in refused.output
     assert path.read_bytes() == before
     assert "no pixel is above it" in call("localize", path, *UNITS, "--base", 1e4, "-o", out).output
+    most = call("localize", path, *UNITS, "--base", 200, "-o", out)
+    assert most.exit_code == 1
+    assert re.search(r"--base is 200, but \d\d % of the pixels have fewer", most.output)
     save(stack / "even.tif", np.full((1, 24, 24), 100, np.uint8))
     even = call("localize", stack / "even.tif", *UNITS, "--base", 100, "-o", out).output
     assert "no pixel is above it: the brightest has 100 counts" in even.replace("\n", " ")
@@ -225,6 +228,8 @@ def test_matching_is_optimal():
         (["--psf", "9um", "--pixel", "100nm"], "check --psf and"),
         ([*UNITS, "--background", "dark"], "--background must be a number or auto"),
         ([*UNITS, "--threshold", "-3"], "--threshold must be a positive number or auto"),
+        ([*UNITS, "--fdr", "0"], "--fdr must be between 0 and 1"),
+        ([*UNITS, "--fdr", "0.1", "--threshold", "9"], "--threshold and --fdr are given"),
         ([*UNITS, "--gain", "0"], "--gain must be positive"),
         ([*UNITS, "--device", "abacus"], "There is no device"),
         ([*UNITS, "--method", "guess"], "There is no method"),
@@ -378,6 +383,13 @@ def test_published_frames(tmp_path):
     assert result.exit_code == 0, result.output
     truth = read_positions(data_file("smlm", "positions_demo1.csv"))
     agreement = compare(read_positions(out), within(truth, 1, 2), 100.0)
-    assert "Emitters are alike" in result.output
+    said = re.search(
+        r"Emitters are alike: (\d+) ± \d+ photons. The \d+ that stand alone have a mean between "
+        r"(\d+) and (\d+)", result.output.replace("\n", " ")
+    )  # fmt: skip
+    assert said is not None
+    assert 2000 < int(said[2]) < int(said[1]) < int(said[3]) < 2500
+    assert "threshold 1" in result.output
+    assert "false ones expected" in result.output
     assert agreement.jaccard > 0.93
     assert agreement.rmse < 23

@@ -1,0 +1,124 @@
+r"""How precise positions are: the Fisher information of the joint fit.
+
+With pixels of variance ``v`` and the Jacobian ``J`` of the model in the positions and counts of all
+emitters and the background, the covariance of the fit is at best
+
+    (Jᵀ diag(1/v) J)⁻¹,
+
+the bound of Cramér and Rao, which a fit weighted by ``1/v`` reaches where emitters are told apart.
+An emitter depends on its neighbours, hardly on theirs: its part of the inverse is computed from a
+patch around it and the emitters there. The rest of the frame tells the background.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from geosoftmax_experiments.superres.brightness import Brightness
+from geosoftmax_experiments.superres.measures import Emitters, distances, model
+from geosoftmax_experiments.superres.psf import Psf
+
+__all__ = ["deviations", "variances"]
+
+#: Half the side of a patch, in standard deviations of the spread function.
+PATCH = 4.0
+#: Neighbours within this many standard deviations are fitted along, and so many at most.
+REACH, MOST = 5.0, 16
+#: Numbers of a Jacobian that are made at once.
+TOGETHER = 2**24
+#: Added to the information, relative to its diagonal: pairs that nearly meet have almost none.
+RIDGE = 1e-6
+
+
+def variances(frames: Tensor, state: Emitters, psf: Psf, base: float) -> Tensor:
+    """Return the variance of each pixel: the light there, times what each count of it has.
+
+    That is measured, frame by frame, by what the fit leaves.
+    """
+    clean = model(state, frames, psf)
+    light = (clean - base).clamp_min(1.0)
+    free = frames[0].numel() - 3 * (state.counts > 0).sum(-1) - 1
+    grain = ((frames - clean).square() / light).sum((1, 2)) / free.clamp_min(1)
+    return light * grain.clamp_min(1e-12)[:, None, None]
+
+
+def deviations(
+    state: Emitters, variance: Tensor, psf: Psf, brightness: Brightness | None = None
+) -> Tensor:
+    """Return the standard deviation of a coordinate of each emitter, ``(frames, n)``, in pixels.
+
+    It is the root of the mean of the variances of x and y. `variance` is that of the pixels; a
+    known `brightness` tells as much about counts as its spread is small.
+    """
+    frame, emitter = (state.counts > 0).nonzero(as_tuple=True)
+    found = torch.full_like(state.counts, torch.nan)
+    if not len(frame):
+        return found
+    near = _neighbours(state, psf)
+    side = [min(2 * math.ceil(PATCH * psf.sigma) + 1, length) for length in variance.shape[1:]]
+    size = side[0] * side[1] * (3 * near.shape[-1] + 1)
+    for part in torch.arange(len(frame), device=frame.device).split(max(1, TOGETHER // size)):
+        one, which = frame[part], emitter[part]
+        found[one, which] = _patch(state, variance, psf, brightness, one, which, near, side)
+    return found
+
+
+def _neighbours(state: Emitters, psf: Psf) -> Tensor:
+    """Return the nearest emitters of each, itself first, ``(frames, n, most)``; -1 for none."""
+    alive = state.counts > 0
+    distance = torch.where(alive[:, None, :], distances(state), torch.inf)
+    own = torch.eye(alive.shape[1], dtype=torch.bool, device=alive.device)
+    distance = torch.where(own, -1.0, distance)
+    within = distance <= REACH * psf.sigma
+    most = min(MOST, int(within.sum(-1).max()))
+    nearest = distance.topk(most, -1, largest=False)
+    return torch.where(nearest.values <= REACH * psf.sigma, nearest.indices, -1)
+
+
+def _patch(
+    state: Emitters,
+    variance: Tensor,
+    psf: Psf,
+    brightness: Brightness | None,
+    frame: Tensor,
+    emitter: Tensor,
+    near: Tensor,
+    side: list[int],
+) -> Tensor:
+    """Return the deviations of some emitters, each from its own patch."""
+    others = near[frame, emitter]
+    there = (others >= 0).to(variance.dtype)
+    points = state.points[frame[:, None], others.clamp_min(0)]
+    counts = state.counts[frame[:, None], others.clamp_min(0)].clamp_min(1e-6)
+    height, width = variance.shape[1:]
+    middle = state.points[frame, emitter].floor().long()
+    left = (middle[:, 0] - side[1] // 2).clamp(0, width - side[1])
+    top = (middle[:, 1] - side[0] // 2).clamp(0, height - side[0])
+    rows = top[:, None] + torch.arange(side[0], device=top.device)
+    columns = left[:, None] + torch.arange(side[1], device=top.device)
+    weight = 1 / variance[frame[:, None, None], rows[:, :, None], columns[:, None, :]]
+    across, across_slope = psf.profiles(points[..., 0] - left[:, None], side[1])
+    down, down_slope = psf.profiles(points[..., 1] - top[:, None], side[0])
+    pairs = ((down, across), (down, across_slope), (down_slope, across))
+    # Displacements are measured as counts times positions: all columns are of a size then.
+    J = torch.cat(
+        [((a * there[..., None])[..., None] * b[:, :, None, :]).flatten(2) for a, b in pairs], 1
+    )
+    J = torch.cat([J, J.new_ones(len(J), 1, J.shape[-1])], 1)
+    information = ((J * weight.flatten(1)[:, None]) @ J.mT).double()
+    number = others.shape[1]
+    diagonal = information.diagonal(dim1=1, dim2=2)
+    extra = RIDGE * diagonal
+    extra = extra + (diagonal == 0)
+    whole = (1 / variance).sum((1, 2), dtype=torch.float64)[frame]
+    extra[:, -1] += (whole - diagonal[:, -1]).clamp_min(0)
+    if brightness is not None:
+        extra[:, :number] += 1 / brightness.spread**2
+    wanted = torch.zeros(len(J), J.shape[1], 2, dtype=torch.float64, device=J.device)
+    wanted[:, number, 0] = wanted[:, 2 * number, 1] = 1
+    covariance = torch.linalg.solve(information + torch.diag_embed(extra), wanted)
+    both = covariance[:, number, 0] + covariance[:, 2 * number, 1]
+    return ((both / 2).clamp_min(0).sqrt() / counts[:, 0]).to(variance.dtype)

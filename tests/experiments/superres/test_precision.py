@@ -1,0 +1,92 @@
+"""Uncertainties: the bound of Cramér and Rao, and errors that keep to it."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import linear_sum_assignment
+
+from geosoftmax_experiments.superres.brightness import Brightness
+from geosoftmax_experiments.superres.localisation import choose_settings, find_emitters
+from geosoftmax_experiments.superres.measures import Emitters
+from geosoftmax_experiments.superres.precision import deviations, variances
+from geosoftmax_experiments.superres.psf import Psf
+from geosoftmax_experiments.superres.stacks import COLUMNS
+from tests.experiments.superres.scenes import BASE, GAIN, PIXEL, crowd
+
+PSF = Psf(1.1)
+
+
+def joint(state, variance, prior=0.0):
+    """The deviations of the emitters of one frame, from the inverse of the whole matrix."""
+    height, width = variance.shape[1:]
+    count = state.counts.shape[1]
+    across, across_slope = PSF.profiles(state.points[0, :, 0], width)
+    down, down_slope = PSF.profiles(state.points[0, :, 1], height)
+    pairs = ((down, across), (down, across_slope), (down_slope, across))
+    J = torch.cat([(a[:, :, None] * b[:, None]).flatten(1) for a, b in pairs])
+    J = torch.cat([J, J.new_ones(1, height * width)])
+    information = (J / variance.flatten()) @ J.T
+    information[range(count), range(count)] += prior
+    spread = torch.linalg.inv(information).diagonal()
+    return ((spread[count : 2 * count] + spread[2 * count : 3 * count]) / 2).sqrt() / state.counts
+
+
+@pytest.mark.parametrize("known", [None, Brightness(1000.0, 50.0)])
+def test_patches_tell_what_the_whole_matrix_does(known):
+    generator = torch.Generator().manual_seed(0)
+    lattice = 2 + 3.5 * torch.cartesian_prod(torch.arange(11.0), torch.arange(11.0))
+    points = (lattice + 2.8 * (torch.rand(121, 2, generator=generator) - 0.5))[None].double()
+    state = Emitters(points, torch.full((1, 121), 1000.0).double(), torch.tensor([20.0]).double())
+    variance = 20 + 50 * torch.rand(1, 40, 40, generator=generator).double()
+    found = deviations(state, variance, PSF, known)
+    ratio = found / joint(state, variance, 0.0 if known is None else 1 / 50.0**2)
+    assert float(ratio.log().abs().median()) < 0.02
+    assert float(ratio.log().abs().max()) < 0.15
+    alone = Emitters(state.points[:, :1], state.counts[:, :1], state.background)
+    assert float(deviations(alone, variance, PSF)[0, 0]) < float(found[0, 0])
+
+
+def test_padding_has_none_and_noise_is_measured():
+    empty = Emitters(torch.zeros(2, 1, 2), torch.zeros(2, 1), torch.full((2,), 100.0))
+    generator = torch.Generator().manual_seed(0)
+    frames = 100 + 30 * torch.randn(2, 50, 50, generator=generator)
+    variance = variances(frames, empty, PSF, 20.0)
+    assert float(variance.mean()) == pytest.approx(900, rel=0.05)
+    assert bool(deviations(empty, variance, PSF).isnan().all())
+
+
+def within(frames, truth, settings):
+    """The shares of errors, of x and of y, that lie within one uncertainty and within two."""
+    rows = find_emitters(frames, settings, method="sliding", pixel=PIXEL, gain=GAIN)
+    errors = []
+    for number in np.unique(truth[:, 0]):
+        ours, true = (
+            table[table[:, column] == number] for table, column in ((rows, 1), (truth, 0))
+        )
+        distance = np.linalg.norm(ours[:, None, 2:4] - true[None, :, 1:], axis=-1)
+        one, other = linear_sum_assignment(np.minimum(distance, 250.0))
+        near = distance[one, other] < 250
+        error = ours[one[near], 2:4] - true[other[near], 1:]
+        errors.append(error / ours[one[near], COLUMNS.index("uncertainty [nm]")][:, None])
+    error = np.abs(np.concatenate(errors))
+    return float((error < 1).mean()), float((error < 2).mean())
+
+
+def test_errors_keep_to_the_uncertainty():
+    frames, truth = crowd(8, 30, 800, 1200, seed=2)
+    one, two = within(frames, truth, choose_settings(frames, PSF, base=BASE, alike=False))
+    assert one == pytest.approx(0.683, abs=0.05)
+    assert two == pytest.approx(0.954, abs=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("frames", "number"), [(60, 20), (30, 41), (12, 123)], ids=["sparse", "usual", "dense"]
+)
+@pytest.mark.parametrize("alike", [False, True])
+def test_many_errors_keep_to_the_uncertainty(frames, number, alike):
+    """At 0.5, 1 and 3 emitters a square micrometre."""
+    stack, truth = crowd(frames, number, 800, 1200, seed=number)
+    one, two = within(stack, truth, choose_settings(stack, PSF, base=BASE, alike=alike))
+    assert one == pytest.approx(0.683, abs=0.05)
+    assert two == pytest.approx(0.954, abs=0.05)
