@@ -24,7 +24,7 @@ from sklearn.preprocessing import StandardScaler
 
 from geosoftmax import LineCost, geometric_logistic_loss, geometric_softmax, hausdorff_divergence
 from geosoftmax_experiments.data.ordinal import Fold
-from geosoftmax_experiments.pages import save, write_csv
+from geosoftmax_experiments.report import save, write_csv
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 

@@ -31,7 +31,7 @@ from geosoftmax_experiments.ordinal.samples import (
 )
 from geosoftmax_experiments.ordinal.saved import OrdinalModel, load_model, save_model
 from geosoftmax_experiments.ordinal.selection import best, inner_splits, search
-from geosoftmax_experiments.pages import write_csv
+from geosoftmax_experiments.report import write_csv
 from geosoftmax_experiments.runs import one_thread
 from geosoftmax_experiments.tables import read_table
 

@@ -16,7 +16,7 @@ from sklearn.metrics import confusion_matrix
 from geosoftmax_experiments.ordinal.measures import MEASURES
 from geosoftmax_experiments.ordinal.samples import Samples
 from geosoftmax_experiments.ordinal.saved import OrdinalModel
-from geosoftmax_experiments.pages import Report, escape, plain_label, write_csv
+from geosoftmax_experiments.report import Report, escape, plain_label, write_csv
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 

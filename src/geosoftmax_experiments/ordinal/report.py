@@ -28,7 +28,7 @@ from geosoftmax_experiments.ordinal.summary import (
     read_paper,
     signed_ranks,
 )
-from geosoftmax_experiments.pages import Report, escape, write_csv
+from geosoftmax_experiments.report import Report, escape, write_csv
 from geosoftmax_experiments.store import Store
 
 __all__ = ["console_table", "write_report"]

@@ -58,7 +58,7 @@ def kill_until_done(whole, folder, kills):
     chance = new_random()
     command = [*COMMAND, "--jobs", "2", "-o", folder]
     for _ in range(kills):
-        kill_at_random(command, chance, longest=15.0, last="Report saved")
+        kill_at_random(command, chance, longest=15.0)
     (folder / "units").mkdir(exist_ok=True)
     (folder / "units" / ".part-left").write_text("[{")  # what a kill while it writes leaves
     done = {path: path.stat().st_mtime_ns for path in folder.glob("units/[!.]*.json")}

@@ -15,7 +15,7 @@ from rich.console import Console
 from geosoftmax_experiments.figures.stored import STORED
 from geosoftmax_experiments.ordinal import own
 from geosoftmax_experiments.ordinal.options import FitOptions, PredictOptions
-from geosoftmax_experiments.pages import escape, html_page, plain_label, save, write_csv
+from geosoftmax_experiments.report import escape, html_page, plain_label, save, write_csv
 from geosoftmax_experiments.vae.report import rewrite_report
 from tests.browser import open_browser, quiet_page
 from tests.hostile import NAMES, picture
@@ -124,7 +124,7 @@ def test_a_browser_runs_nothing_of_it(attacked):
         assert page.title() != "it ran"
 
 
-def test_pages_embed_what_the_report_wrote(tmp_path):
+def test_report_embed_what_the_report_wrote(tmp_path):
     picture(tmp_path / "ours.png")
     picture(tmp_path / "other.png")
     (tmp_path / "sub").mkdir()
