@@ -20,7 +20,7 @@ from fuzz import exact
 from fuzz.checks import Failure
 from fuzz.figures import Figures
 from fuzz.run import Outcome, examine
-from geosoftmax_experiments.progress import progress_bar
+from geosoftmax_experiments.runs import progress_bar
 
 #: Of `make fuzz`.
 SECONDS = 120.0

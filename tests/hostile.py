@@ -283,6 +283,8 @@ CORPUS = {
     "csv-twice": lambda: b"a,a\n1,2\n",
     "csv-infinite": lambda: b"frame,x [nm],y [nm]\n1,inf,2\n",
     "csv-many-columns": lambda: b",".join(b"c%d" % k for k in range(20_000)) + b"\n",
+    "csv-utf-16": lambda: ("c," * 20_000 + "\n1,2\n").encode("utf-16"),
+    "csv-control": lambda: b"a\x1b[31m;\x07b\r\n1;2\n",
     "parquet-truncated": lambda: parquet()[:-20],
     "parquet-damaged": lambda: parquet()[:60] + bytes(40) + parquet()[100:],
     "parquet-bomb": parquet_bomb,

@@ -17,6 +17,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 PATIENCE = 20.0
 #: Seconds after which a command has to listen to signals: before, Python itself is starting.
 LISTENING = 3.0
+#: What commands print at their end, as in "Saved in …": later on, Python itself is ending.
+DONE = "aved "
 _MARK = "GEOSOFTMAX_TEST_PROCESS"
 
 
@@ -73,7 +75,8 @@ def kill_at_random(command, chance, longest, *, shortest=0.0, signals=SIGNALS, e
     ended = _end(command, env, by, after)
     if ended.status == 0:  # it was done before
         return ended
-    if ended.status == -by and (by == signal.SIGKILL or after < LISTENING):
+    silent = by == signal.SIGKILL or after < LISTENING
+    if ended.status == -by and (silent or DONE in ended.output):
         return ended
     assert ended.status == 128 + by, f"{by.name} after {after:.2f} s: {ended}"
     assert "Traceback" not in ended.errors, ended.errors
@@ -111,7 +114,7 @@ def _end(command, env, by=None, after=0.0):
     finally:
         for pid in marked(mark):
             os.kill(pid, signal.SIGKILL)
-        process.wait()
+        process.communicate()
     return Ended(process.returncode, output, errors, by, after)
 
 

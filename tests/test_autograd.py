@@ -18,6 +18,7 @@ from geosoftmax import (
     geometric_logsumexp,
     geometric_softmax,
     hausdorff_divergence,
+    nn,
     potential_logistic_loss,
     potential_softmax,
     sinkhorn_negentropy,
@@ -372,6 +373,24 @@ def test_autocast_of_a_layer_before():
     torch.testing.assert_close(alpha.float().sum(-1), torch.ones(4), atol=2**-7, rtol=0)
     loss.backward()
     assert bool(torch.isfinite(layer.weight.grad).all())
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_a_divergence_under_autocast_survives_a_gradient_scaler(symmetric):
+    """The distributions of half scores are in half precision; their divergence is a loss."""
+    scores = torch.tensor([[9.0, 0.0, 0.0], [0.0, 1.0, 2.0]], dtype=torch.float16)
+    beta, cost = torch.tensor([[0.0, 0.0, 1.0], [0.2, 0.3, 0.5]], dtype=torch.float16), LineCost(3)
+    with torch.autocast("cpu", dtype=torch.float16):
+        alpha = geometric_softmax(scores, cost)
+        value = hausdorff_divergence(alpha, beta, cost, symmetric=symmetric)
+        reduced = nn.HausdorffDivergence(cost, symmetric=symmetric)(alpha, beta)
+    assert alpha.dtype == torch.float16
+    assert value.dtype == reduced.dtype == torch.float32
+    assert bool(torch.isfinite(value * 65536).all())
+    assert float(value.max()) > 1
+    exact = hausdorff_divergence(alpha, beta, cost, symmetric=symmetric)
+    assert exact.dtype == torch.float16  # as ever, where autocast is off
+    torch.testing.assert_close(value, exact.float(), rtol=1e-3, atol=1e-3)
 
 
 def saved_bytes(function):

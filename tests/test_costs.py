@@ -181,7 +181,15 @@ QUARTIC = (_X[:, None] - _X).abs() ** 4
 def test_a_multiple_that_is_not_positive_definite_is_refused():
     cost = DenseCost(QUARTIC)
     assert (cost * 2).size == 3
-    for scaled in (lambda: cost / 10, lambda: 0.1 * cost, lambda: cost * torch.tensor(0.1)):
+    learnt = torch.tensor(0.1, requires_grad=True)
+    own = DenseCost(QUARTIC.clone().requires_grad_())
+    for scaled in (
+        lambda: cost / 10,
+        lambda: 0.1 * cost,
+        lambda: cost * torch.tensor(0.1),
+        lambda: cost * learnt,
+        lambda: own / 10,
+    ):
         with pytest.raises(ValueError, match="every_scale=True"):
             scaled()
 
@@ -270,6 +278,19 @@ def test_long_lines_agree_with_their_matrix(make):
 )
 def test_python_numbers_keep_all_their_digits(cost):
     assert float(cost.matrix()[0, 1]) == 0.1
+
+
+def test_numbers_of_numpy_are_numbers():
+    """As ``y.max() + 1`` and entries of grids of parameters are."""
+    assert LineCost(np.int64(3)).shape == ZeroOneCost(np.int32(3)).shape == (3,)
+    assert GridCost((np.int64(2), np.int64(3))).shape == (2, 3)
+    for factor in (np.float64(2.0), np.float32(2.0), np.int64(2)):
+        assert torch.equal((LineCost(3) * factor).matrix(), (LineCost(3) * 2).matrix())
+        assert torch.equal((LineCost(3) / factor).matrix(), (LineCost(3) / 2).matrix())
+    with pytest.raises(TypeError, match="multiplied by a number"):
+        LineCost(3) * np.bool_(True)
+    with pytest.raises(TypeError, match="must be an integer"):
+        LineCost(True)
 
 
 def test_small_asymmetries_are_averaged():

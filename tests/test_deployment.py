@@ -106,6 +106,38 @@ def test_tensors_without_values_are_refused_where_values_are_needed(make):
         make()
 
 
+PLACES = {
+    "points": lambda: nn.LearntPoints([[0.0, 0.0], [1.0, 0.3], [-0.4, 2.0]], p=1, scale=2.0),
+    "embeddings": lambda: nn.LearntEmbeddings([[1.0, 0.2], [0.1, 1.0]]),
+}
+
+
+@pytest.mark.parametrize("make", PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("learn_scale", [False, True])
+@pytest.mark.parametrize("assign", [False, True])
+def test_places_of_the_meta_device_are_filled_by_a_state(make, learn_scale, assign):
+    expected = nn.GeometricSoftmax(make(), learn_scale=learn_scale)
+    module = on_meta(make, learn_scale=learn_scale)
+    assert all(tensor.is_meta for tensor in module.state_dict().values())
+    scores = torch.randn(3, *expected.cost.shape)
+    if not assign:
+        module.to_empty(device="cpu")
+        with pytest.raises(ValueError, match=r"no values yet.*load_state_dict"):
+            module(scores)
+        assert "not loaded" in repr(module)
+        module.load_state_dict({}, strict=False)
+        with pytest.raises(ValueError, match="no values yet"):
+            module(scores)
+    module.load_state_dict(expected.state_dict(), assign=assign)
+    assert torch.equal(module(scores), expected(scores))
+    assert repr(module) == repr(expected)
+
+
+def test_places_on_the_meta_device_are_checked():
+    with torch.device("meta"), pytest.raises(ValueError, match="at cost 0"):
+        nn.LearntPoints([[0.0, 1.0], [0.0, 1.0]])
+
+
 def test_a_matrix_without_values_may_be_filled_later():
     with torch.device("meta"):
         module = nn.GeometricSoftmax(DenseCost(torch.zeros(3, 3)))

@@ -1,5 +1,6 @@
 """``dim``: outputs that do not come last. The same as moving the axes by hand, and as in torch."""
 
+import ast
 import copy
 import re
 
@@ -232,12 +233,29 @@ def test_the_layout_of_torch_is_not_read_silently_with_the_last_axis(loss):
 
 @every_loss
 def test_grids_are_asked_for_both_axes(loss):
-    scores, target = randn(2, 3, 2, 3), torch.randint(6, (2, 3))
+    scores, target = randn(2, 2, 2, 2), torch.randint(4, (2, 2))
     with pytest.raises(ValueError, match="need dim") as raised:
-        loss(scores, target, GridCost((2, 3)))
+        loss(scores, target, GridCost((2, 2)))
     assert "dim=(-2, -1): target[i, j] belongs to scores[i, j, :, :]" in str(raised.value)
+    assert "dim=(1, 2)" in str(raised.value)
     assert "scores[i, :, :, j]" in str(raised.value)
-    assert loss(scores, target, GridCost((2, 3)), dim=(-2, -1)).isfinite()
+    assert loss(scores, target, GridCost((2, 2)), dim=(-2, -1)).isfinite()
+
+
+@every_loss
+def test_axes_that_do_not_fit_are_not_suggested(loss):
+    for cost, batch in (
+        (GridCost((2, 3)), (2, 3)),
+        (GridCost((5, 5)), (4, 3)),
+        (LineCost(5), (2, 3)),
+    ):
+        scores, target = randn(*batch, *cost.shape), torch.zeros(batch, dtype=torch.int64)
+        with pytest.raises(ValueError, match="need dim") as raised:
+            loss(scores, target, cost)
+        assert "CrossEntropyLoss" not in str(raised.value)
+        suggested = re.findall(r"dim=([^:]+):", str(raised.value))
+        assert len(suggested) == 1
+        assert loss(scores, target, cost, dim=ast.literal_eval(suggested[0])).isfinite()
 
 
 @pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.1}, {"weight": WEIGHT}], ids=str)

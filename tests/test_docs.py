@@ -27,7 +27,7 @@ def blocks(page):
 WITH_CODE = [page for page in PAGES if any(kind == "python" for kind, _, _ in blocks(page))]
 
 
-def test_pages_have_code():
+def test_report_have_code():
     assert len(WITH_CODE) >= 8
 
 

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import warnings
@@ -17,11 +18,20 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV, CalibrationDisplay
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_validate
+from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from geosoftmax import DenseCost, GridCost, LineCost, TreeCost, geometric_softmax
+from geosoftmax import (
+    DenseCost,
+    GridCost,
+    LineCost,
+    TreeCost,
+    ZeroOneCost,
+    decide,
+    geometric_softmax,
+)
 from geosoftmax.estimators import GeometricClassifier, GeometricClassifierCV
 from tests.conftest import data_file
 
@@ -197,9 +207,34 @@ def test_classes_give_the_order():
     X, y = ordered(classes=3)
     words = np.array(["low", "mid", "high"])
     model = GeometricClassifier(classes=words).fit(X, words[y])
-    assert list(model.classes_) == ["low", "mid", "high"]
-    by_number = GeometricClassifier().fit(X, y).predict(X)
-    np.testing.assert_array_equal(model.predict(X), words[by_number])
+    assert list(model.order_) == ["low", "mid", "high"]
+    by_number = GeometricClassifier().fit(X, y)
+    np.testing.assert_array_equal(model.predict(X), words[by_number.predict(X)])
+    # Columns are sorted by name, as everywhere in scikit-learn: its measures take them for that.
+    assert list(model.classes_) == ["high", "low", "mid"]
+    for name in ("predict_proba", "predict_cost", "decision_function"):
+        columns, numbered = getattr(model, name)(X), getattr(by_number, name)(X)
+        np.testing.assert_allclose(columns, numbered[:, [2, 0, 1]], atol=1e-6)
+    np.testing.assert_allclose(model.coef_, by_number.coef_[[2, 0, 1]], atol=1e-6)
+    names = words[y]
+    assert log_loss(names, model.predict_proba(X)) == pytest.approx(
+        log_loss(y, by_number.predict_proba(X))
+    )
+    scores = cross_val_score(GeometricClassifier(classes=words), X, names, scoring="neg_log_loss")
+    numbers = cross_val_score(GeometricClassifier(), X, y, scoring="neg_log_loss")
+    np.testing.assert_allclose(scores, numbers, rtol=1e-5)
+
+
+def test_two_classes_in_another_order():
+    X, y = ordered(classes=2)
+    words = np.array(["poor", "fair"])
+    model = GeometricClassifier(classes=words).fit(X, words[y])
+    by_number = GeometricClassifier().fit(X, y)
+    np.testing.assert_allclose(
+        model.decision_function(X), -by_number.decision_function(X), atol=1e-6
+    )
+    area = roc_auc_score(words[y], model.predict_proba(X)[:, 1])
+    assert area == pytest.approx(roc_auc_score(y, by_number.predict_proba(X)[:, 1]))
 
 
 @pytest.mark.parametrize("wrap", [pd.Series, pd.Categorical])
@@ -208,7 +243,7 @@ def test_ordered_categories_give_the_order(wrap):
     words = np.array(["low", "mid", "high"])
     column = pd.Categorical(words[y], categories=["low", "mid", "high", "extreme"], ordered=True)
     model = GeometricClassifier().fit(X, wrap(column))
-    assert list(model.classes_) == ["low", "mid", "high", "extreme"]
+    assert list(model.order_) == ["low", "mid", "high", "extreme"]
     assert set(model.predict(X)) <= {"low", "mid", "high"}
 
 
@@ -520,14 +555,15 @@ def animals(n=80):
 def test_labels_are_matched_with_the_names_of_a_taxonomy():
     X, y, position = animals()
     model = GeometricClassifier(ANIMALS).fit(X, y)
-    assert model.classes_.tolist() == ["cat", "dog", "bus", "van"]
+    assert model.order_.tolist() == ["cat", "dog", "bus", "van"]
     unnamed = GeometricClassifier(DenseCost(ANIMALS.matrix())).fit(X, position)
-    np.testing.assert_allclose(model.coef_, unnamed.coef_, atol=1e-6)
+    places = np.searchsorted(model.classes_, model.order_)
+    np.testing.assert_allclose(model.coef_[places], unnamed.coef_, atol=1e-6)
     one_unseen = y != "bus"  # a class that does not occur keeps its place
     model = GeometricClassifier(ANIMALS).fit(X[one_unseen], y[one_unseen])
-    assert model.classes_.tolist() == ["cat", "dog", "bus", "van"]
+    assert model.order_.tolist() == ["cat", "dog", "bus", "van"]
     chosen = GeometricClassifierCV([ANIMALS, "zero-one"], cv=2).fit(X, y)
-    assert chosen.classes_.tolist() == ["cat", "dog", "bus", "van"]
+    assert chosen.order_.tolist() == ["cat", "dog", "bus", "van"]
 
 
 def test_labels_that_a_taxonomy_does_not_name_are_refused():
@@ -558,3 +594,73 @@ def test_scales_that_a_matrix_does_not_bear_are_refused():
     model = GeometricClassifier(np.abs(x[:, None] - x) ** 4, scale=0.1)
     with pytest.raises(ValueError, match="every_scale=True"):
         model.fit(np.random.default_rng(0).normal(size=(30, 2)), np.arange(30) % 3)
+
+
+UNEVEN = np.array([1, 2, 5, 10])
+
+
+@pytest.mark.parametrize("cost", ["squared", "absolute"])
+@pytest.mark.parametrize("kind", [int, float, "f4"])
+def test_numbers_at_uneven_distances_are_warned_of(cost, kind):
+    """1, 2, 5, 10 are put at 0, 1, 2, 3; and so are 1, 2, 3, 5 where no 4 occurs."""
+    X, y = ordered(classes=4)
+    labels = UNEVEN.astype(kind)
+    listed = re.escape(str(labels.tolist()))
+    with pytest.warns(UserWarning, match=rf"{listed}.*LineCost.*name all classes in `classes`"):
+        by_rank = GeometricClassifier(cost).fit(X, labels[y])
+    with pytest.warns(UserWarning, match=rf"{listed}.*LineCost"):
+        GeometricClassifierCV(["zero-one", cost], alphas=(1.0,)).fit(X, labels[y])
+    # What the warning advises is taken without one.
+    there = GeometricClassifier(LineCost(UNEVEN, p=1 if cost == "absolute" else 2))
+    assert not np.allclose(there.fit(X, labels[y]).coef_, by_rank.coef_)
+    named = GeometricClassifier(cost, classes=labels).fit(X, labels[y])
+    np.testing.assert_array_equal(named.coef_, by_rank.coef_)
+    GeometricClassifier(cost, classes=[1, 2, 3, 4, 5]).fit(X, np.array([1, 2, 3, 5])[y])
+    GeometricClassifier(cost).fit(X, pd.Series(pd.Categorical(labels[y], labels, ordered=True)))
+    GeometricClassifier("zero-one").fit(X, labels[y])
+
+
+@pytest.mark.parametrize("labels", [[3, 4, 5, 6], [-10, 0, 10, 20]], ids=str)
+@pytest.mark.parametrize("dtype", [int, float, "f4"])
+def test_numbers_at_even_distances_are_their_ranks(labels, dtype):
+    X, y = ordered(classes=4)
+    model = GeometricClassifier().fit(X, np.array(labels, dtype)[y])
+    np.testing.assert_array_equal(model.coef_, GeometricClassifier().fit(X, y).coef_)
+
+
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("rule", ["median", "mean"])
+def test_decisions_count_in_the_positions_of_the_cost(rule, p):
+    X, y = ordered(classes=4)
+    cost, labels = LineCost(UNEVEN, p=p), UNEVEN[y]
+    model = GeometricClassifier(cost, scale=0.3, alpha=30.0, decision=rule).fit(X, labels)
+    alpha = model.predict_proba(X)
+    chosen = decide(torch.from_numpy(alpha), cost, rule).numpy()
+    np.testing.assert_array_equal(model.predict(X), UNEVEN[chosen])
+    by_rank = decide(torch.from_numpy(alpha), LineCost(4), rule).numpy()
+    assert (chosen != by_rank).any() == (rule == "mean")
+    measure = np.abs(np.subtract.outer(UNEVEN, UNEVEN)) ** {"median": 1, "mean": 2}[rule]
+    np.testing.assert_allclose(model.predict_cost(X), alpha @ measure, atol=1e-9)
+
+    searched = GeometricClassifierCV(cost, scales=(0.3,), decision=rule).fit(X, labels)
+    scoring = f"neg_mean_{'absolute' if rule == 'median' else 'squared'}_error"
+    expected = clone(searched).set_params(scoring=scoring).fit(X, labels)
+    np.testing.assert_allclose(searched.scores_["mean_score"], expected.scores_["mean_score"])
+
+
+def test_costs_with_other_positions_are_not_compared():
+    X, y = ordered(classes=4)
+    uneven = LineCost(UNEVEN)
+    model = GeometricClassifierCV([uneven, LineCost(4)], alphas=(1.0,), decision="median")
+    with pytest.raises(ValueError, match=r"positions.*Give scoring"):
+        model.fit(X, UNEVEN[y])
+    model.set_params(scoring="accuracy").fit(X, UNEVEN[y])
+    same = GeometricClassifierCV([uneven, LineCost(UNEVEN, p=2), ZeroOneCost(4)], alphas=(1.0,))
+    same.fit(X, UNEVEN[y])
+
+
+@pytest.mark.parametrize("weights", [{0: -1.0}, {1: np.nan}, {2: np.inf}], ids=str)
+def test_weights_of_classes_that_are_no_weights(weights):
+    X, y = ordered()
+    with pytest.raises(ValueError, match="class_weight must be finite and at least 0"):
+        GeometricClassifier(class_weight=weights).fit(X, y)

@@ -1,4 +1,4 @@
-"""Penalty, scale and cost chosen by cross-validation."""
+"""Penalty, scale, cost and decision chosen by cross-validation."""
 
 import numpy as np
 import pandas as pd
@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import make_scorer, mean_absolute_error
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold
 
-from geosoftmax import LineCost
+from geosoftmax import DenseCost, LineCost
 from geosoftmax.estimators import GeometricClassifier, GeometricClassifierCV
 from tests.test_estimators import ordered
 
@@ -88,6 +88,59 @@ def test_costs_are_candidates():
     GeometricClassifierCV(costs, decision="cost", scoring="accuracy", cv=3).fit(X, y)
     with pytest.raises(ValueError, match="empty list"):
         GeometricClassifierCV([]).fit(X, y)
+
+
+@pytest.mark.parametrize("scoring", [None, "accuracy", "neg_mean_squared_error"])
+def test_decisions_are_candidates_judged_by_one_measure(scoring):
+    X, y = ordered(n=200, classes=6)
+    rules = ("mode", "median", "mean", "scores")
+    settings = {"scales": (2.0, 0.3), "alphas": ALPHAS, "cv": KFold(4)}
+    model = GeometricClassifierCV(decision=rules, scoring=scoring, **settings).fit(X, y)
+    table = pd.DataFrame(model.scores_)
+    assert len(table) == 2 * 4 * 4
+    measure = scoring or "neg_mean_absolute_error"
+    best = {}
+    for rule in rules:
+        one = GeometricClassifierCV(decision=rule, scoring=measure, **settings).fit(X, y)
+        rows = table[table["decision"] == rule]
+        np.testing.assert_allclose(rows["mean_score"], one.scores_["mean_score"], atol=1e-12)
+        best[rule] = one
+    assert len({one.best_score_ for one in best.values()}) > 1  # the rule matters here
+    winner = max(best.values(), key=lambda one: one.best_score_)
+    assert model.best_score_ == winner.best_score_
+    assert model.decision_ == winner.decision_
+    assert (model.alpha_, model.scale_) == (winner.alpha_, winner.scale_)
+    np.testing.assert_array_equal(model.predict(X), winner.predict(X))
+    np.testing.assert_array_equal(model.decision_function(X), winner.decision_function(X))
+
+
+def test_decisions_without_a_line_are_judged_by_the_cost_or_the_accuracy():
+    X, y = ordered()
+    matrix = DenseCost(LineCost(4).matrix() * 3)
+    settings = {"decision": ["mode", "cost"], "alphas": (1.0,), "cv": KFold(3)}
+    for cost, measure in ((matrix, None), (["zero-one", matrix], "accuracy")):
+        found = GeometricClassifierCV(cost, **settings).fit(X, y).scores_
+        modes = found["mean_score"][found["decision"] == "mode"]
+        one = GeometricClassifierCV(cost, **settings | {"decision": "mode"}, scoring=measure)
+        if measure is None:
+            one.set_params(scoring=lambda model, X, y: -3 * np.abs(model.predict(X) - y).mean())
+        np.testing.assert_allclose(modes, one.fit(X, y).scores_["mean_score"])
+
+
+def test_equal_decisions_are_one_and_ties_go_to_the_first():
+    X, y = ordered()
+    auto = GeometricClassifierCV(decision=["auto", "median"], alphas=(1.0,), cv=3).fit(X, y)
+    assert auto.scores_["decision"].tolist() == ["median"]
+    by_loss = GeometricClassifierCV(
+        decision=np.array(["mean", "mode"]), scoring="neg_log_loss", alphas=(1.0,), cv=3
+    ).fit(X, y)
+    assert by_loss.decision_ == "mean"
+    with pytest.raises(ValueError, match="decision is an empty list"):
+        GeometricClassifierCV(decision=[]).fit(X, y)
+    with pytest.raises(ValueError, match=r"decision must be one of .*got 'best'"):
+        GeometricClassifierCV(decision=["mode", "best"]).fit(X, y)
+    with pytest.raises(ValueError, match=r"decision must be one of .*got \['mode', 'mean'\]"):
+        GeometricClassifier(decision=["mode", "mean"]).fit(X, y)
 
 
 def test_a_matrix_is_one_cost_also_as_lists():
@@ -178,3 +231,16 @@ def test_penalty_is_chosen_where_it_matters():
     truth = np.digitize(fresh[:, 0], [-0.7, 0.7])
     errors = [np.abs(m.predict(fresh) - truth).mean() for m in (model, rival)]
     assert errors[0] < errors[1]
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("scoring", ["neg_log_loss", "roc_auc_ovr", "accuracy"])
+def test_scorers_read_probabilities_of_classes_in_any_order(scoring, classes):
+    """scikit-learn's scorers take columns for those of sorted labels; these are not sorted."""
+    X, y = ordered(classes=classes)
+    labels = np.array(["poor", "fair", "good"])[:classes]
+    settings = {"scales": (0.4, 2.0), "alphas": (10.0, 0.1), "scoring": scoring, "cv": 3}
+    numbers = GeometricClassifierCV(**settings).fit(X, y)
+    named = GeometricClassifierCV(**settings, classes=labels).fit(X, labels[y])
+    assert named.order_.tolist() == labels.tolist()
+    np.testing.assert_allclose(named.scores_["mean_score"], numbers.scores_["mean_score"])

@@ -3,6 +3,7 @@
 CONTRIBUTING's recipes are these classes. Nothing in ``src/`` knows of them.
 """
 
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy.optimize import nnls
 
 from geosoftmax import LineCost, geometric_logistic_loss, geometric_softmax, nn, solvers
 from geosoftmax.backends import reference
-from geosoftmax.costs.base import ScaledCost, unit_scale, wide
+from geosoftmax.costs.base import Cost, ScaledCost, unit_scale, wide
 from geosoftmax.costs.linalg import gathered_solve
 from geosoftmax.solvers.base import Plan, Solver
 from geosoftmax.solvers.products import Products
@@ -138,8 +139,17 @@ def test_a_method_that_does_not_fit_says_why():
 # ------------------------------------------------------------------ all of it works with them
 
 
+def test_the_recipes_name_all_that_must_be_written():
+    text = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text(encoding="utf8")
+    recipes = text[text.index("**A new cost**") : text.index("**A new backend function**")]
+    written = {name for name in vars(RingCost) if not name.startswith("_")}
+    for name in written | Cost.__abstractmethods__ | Solver.__abstractmethods__:
+        assert f"`{name}" in recipes, name
+
+
 @compiles
 def test_the_library_takes_a_cost_that_it_does_not_know():
+    torch._dynamo.reset()
     cost, target = RingCost(7) / 2, torch.tensor([6, 0])
     scores = torch.randn(2, 7, dtype=torch.float64, requires_grad=True)
     loss = geometric_logistic_loss(scores, target, cost)
@@ -148,5 +158,6 @@ def test_the_library_takes_a_cost_that_it_does_not_know():
     expected = (geometric_softmax(scores.detach(), cost) - one_hot) / 2
     torch.testing.assert_close(scores.grad, expected, rtol=0, atol=1e-9)
     assert torch.equal(nn.GeometricLogisticLoss(cost)(scores, target), loss)
+    torch._dynamo.reset()  # what was compiled before, for other shapes, has dynamic ones
     compiled = torch.compile(geometric_logistic_loss, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(compiled(scores, target, cost), loss, rtol=1e-9, atol=1e-12)

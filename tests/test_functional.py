@@ -1,5 +1,6 @@
 """One function per object of the paper: dtypes, shapes, masks, extremes, and hand computation."""
 
+import inspect
 import warnings
 
 import pytest
@@ -97,6 +98,22 @@ def test_any_batch_dimensions_lead(cost, batch):
     assert solution.lower.shape == solution.gap.shape == solution.iterations.shape == batch
 
 
+def test_arguments_may_be_named():
+    cost, scores, y = LineCost(3), randn(2, 3), torch.tensor([0, 2])
+    alpha = gs.geometric_softmax(scores=scores, cost=cost)
+    assert torch.equal(alpha, gs.geometric_softmax(scores, cost))
+    loss = gs.geometric_logistic_loss(scores=scores, target=y, cost=cost)
+    assert torch.equal(loss, gs.geometric_logistic_loss(scores, y, cost))
+    divergence = gs.hausdorff_divergence(beta=alpha, alpha=alpha.flip(-1), cost=cost)
+    assert torch.equal(divergence, gs.hausdorff_divergence(alpha.flip(-1), alpha, cost))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert gs.geometric_softmax(scores=scores, cost=cost).dtype == scores.dtype
+        half = gs.geometric_logistic_loss(scores=scores.bfloat16(), target=y, cost=cost)
+    assert half.dtype == torch.float32
+    with pytest.raises(TypeError, match="scores"):
+        gs.geometric_softmax(cost=cost)
+
+
 # ------------------------------------------------------------------ softmax, log-sum-exp
 
 
@@ -178,6 +195,20 @@ def test_the_warning_names_rows_gap_iterations_and_the_remedy():
         assert words in message
 
 
+@pytest.mark.parametrize("method", ["accelerated", "splitting", "growing_set"])
+def test_no_more_iterations_are_advised_where_rounding_is_all_that_is_left(method):
+    cost, scores = GridCost((20, 20)), randn(2, 20, 20)
+    with pytest.warns(ConvergenceWarning, match="rounding alone") as caught:
+        solution = gs.solve(scores, cost, tol=1e-15, max_iter=500, method=method)
+    message = str(caught[0].message)
+    assert "max_iter" not in message
+    enough = float(message.split("tol=")[-1].rstrip("."))  # what the message asks for is reached
+    assert float(solution.gap.max()) < 2 * enough
+    assert gs.solve(scores, cost, tol=enough, method=method).converged.all()
+    with pytest.warns(ConvergenceWarning, match="raise max_iter"):
+        gs.solve(3 * scores, cost, tol=1e-15, max_iter=2, method="accelerated")
+
+
 @pytest.mark.parametrize(
     "function",
     [gs.geometric_softmax, gs.geometric_logsumexp, gs.extrapolate],
@@ -186,6 +217,29 @@ def test_the_warning_names_rows_gap_iterations_and_the_remedy():
 def test_every_function_warns(function):
     with pytest.warns(ConvergenceWarning, match="gap"):
         function(3 * randn(2, 12, 12), GridCost((12, 12)) / 2, tol=1e-4, max_iter=1)
+
+
+# ------------------------------------------------------------------ names of arguments
+
+NAMED = [getattr(gs, name) for name in gs.functional.__all__]
+
+
+@pytest.mark.parametrize("autocast", [False, True], ids=["plain", "autocast"])
+@pytest.mark.parametrize("function", NAMED, ids=lambda f: f.__name__)
+def test_every_argument_can_be_named(function, autocast):
+    cost, scores = LineCost(4), randn(3, 4)
+    named = {"cost": cost}
+    for name in inspect.signature(function).parameters:
+        if name in ("scores", "logits", "f", "alpha", "beta"):
+            named[name] = scores.softmax(-1)
+        elif name == "target":
+            named[name] = torch.tensor([0, 3, 1])
+    signals = [value for name, value in named.items() if name != "cost"]
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        found, expected = function(**named), function(*signals, cost)
+    if function is gs.solve:
+        found, expected = found.alpha, expected.alpha
+    assert torch.equal(found, expected)
 
 
 # ------------------------------------------------------------------ loss

@@ -13,11 +13,15 @@ from scipy.spatial import distance
 from geosoftmax import (
     DenseCost,
     LineCost,
+    c_transform,
     geometric_logistic_loss,
     geometric_logsumexp,
     geometric_softmax,
     nn,
+    potential_logistic_loss,
+    potential_softmax,
     sinkhorn_negentropy,
+    smooth_scores,
 )
 from tests.conftest import assert_close, compiles
 from tests.generators import randn
@@ -293,6 +297,32 @@ def test_a_matrix_that_leaves_the_costs_is_refused(scale):
         C.copy_(-LineCost(4).matrix())
         with pytest.raises(ValueError, match="negative"):
             geometric_softmax(scores, cost)
+
+
+WITHOUT_A_SOLVER = {
+    "potential_softmax": potential_softmax,
+    "potential_logistic_loss": lambda g, c: potential_logistic_loss(g, torch.arange(4), c),
+    "smooth_scores": smooth_scores,
+    "c_transform": lambda f, c: c_transform(f, torch.full((4, 4), 0.25, dtype=F64), c),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_A_SOLVER)
+def test_functions_without_a_solver_refuse_it_too(name):
+    function, C = WITHOUT_A_SOLVER[name], torch.nn.Parameter(LineCost(4).matrix())
+    cost = DenseCost(C.detach()).with_parameter(C)
+    function(randn(4, 4), cost)
+    with torch.no_grad():
+        C += 0.64 * torch.eye(4)
+    with pytest.raises(ValueError, match=r"no longer a cost.*LearntPoints"):
+        function(randn(4, 4), cost)
+    scale = torch.nn.Parameter(torch.tensor(1.0, dtype=F64))
+    line = LineCost(4).with_parameter(scale)
+    function(randn(4, 4), line)
+    with torch.no_grad():
+        scale.fill_(-0.5)
+    with pytest.raises(ValueError, match="learn_scale=True"):
+        function(randn(4, 4), line)
 
 
 def test_a_scale_below_zero_is_refused():

@@ -477,6 +477,18 @@ def test_repr_of_a_loss_tells_its_options():
     assert repr(many).endswith("weight='tensor of shape (20,)')")
 
 
+def test_repr_tells_what_is_not_the_default():
+    line = LineCost(3)
+    precise = nn.GeometricSoftmax(line, dim=1, tol=1e-6, max_iter=9)
+    assert repr(precise) == "GeometricSoftmax(LineCost(3, p=1), dim=1, tol=1e-06, max_iter=9)"
+    loss = nn.GeometricLogisticLoss(line, reduction="sum", tol=1e-3)
+    assert repr(loss) == "GeometricLogisticLoss(LineCost(3, p=1), tol=0.001, reduction='sum')"
+    loss = nn.PotentialLogisticLoss(line, "sum")
+    assert repr(loss) == "PotentialLogisticLoss(LineCost(3, p=1), reduction='sum')"
+    loss = nn.HausdorffDivergence(line, symmetric=True, reduction="none")
+    assert repr(loss) == ("HausdorffDivergence(LineCost(3, p=1), reduction='none', symmetric=True)")
+
+
 # dynamo makes a torch.autograd.Function of its own, which torch warns about
 
 

@@ -12,6 +12,7 @@ import torch
 
 import geosoftmax as gs
 from geosoftmax import DenseCost, GridCost, LineCost, TreeCost, ZeroOneCost
+from geosoftmax.estimators import GeometricClassifier, GeometricClassifierCV
 from tests.contracts.solver import same_bits
 from tests.generators import randn
 
@@ -183,20 +184,40 @@ import sys
 sys.modules["numba"] = None  # as if it were not installed
 import torch
 import geosoftmax as gs
-from tests.test_process import PROBLEMS, scores
+from tests.test_process import PROBLEMS, classify, scores, slope
 found = {name: gs.solve(scores(cost), cost).alpha for name, cost in PROBLEMS.items()}
-torch.save(found, sys.argv[1])
+slopes = {name: slope(cost) for name, cost in PROBLEMS.items()}
+torch.save((found, slopes, classify()), sys.argv[1])
 assert sys.modules["numba"] is None
 """
 
 
+def slope(cost):
+    """The gradient of a loss plus a function of the softmax."""
+    f = scores(cost)[:4].requires_grad_()
+    gs.geometric_logistic_loss(f, torch.arange(4), cost).backward()
+    gs.geometric_softmax(f, cost).square().sum().backward()
+    return f.grad
+
+
+def classify():
+    """Probabilities of estimators with every kind of cost."""
+    X, y = randn(60, 3).numpy(), torch.arange(60).numpy() % 4
+    tree = TreeCost([-1, 0, 0, 1, 1, 2, 2], outputs="leaves")
+    models = [GeometricClassifier(cost) for cost in ("squared", "absolute", "zero-one", tree)]
+    models.append(GeometricClassifierCV(scales=[0.5], alphas=[1.0, 0.1], cv=3))
+    return torch.stack([torch.from_numpy(m.fit(X, y).predict_proba(X)) for m in models])
+
+
 def test_everything_works_without_numba(tmp_path):
-    """The reference path solves every kind of problem, as well as the compiled one."""
+    """The reference path solves, differentiates and fits, as well as the compiled one."""
     path = tmp_path / "alphas.pt"
     command = [sys.executable, "-c", WITHOUT_NUMBA, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr[-2000:]
-    found = torch.load(path, weights_only=True)
+    found, slopes, probabilities = torch.load(path, weights_only=True)
     for name, solution in solutions().items():
         distance = (found[name] - solution.alpha).flatten(1).abs().sum(1).max() / 2
         assert distance <= (1e-5 if name == "splitting" else 1e-9)
+        torch.testing.assert_close(slopes[name], slope(PROBLEMS[name]), rtol=0, atol=1e-5)
+    torch.testing.assert_close(probabilities, classify(), rtol=0, atol=1e-3)

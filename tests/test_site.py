@@ -113,7 +113,7 @@ def test_formulas_are_set(site):
 
 
 @pytest.mark.slow
-def test_pages_in_a_browser(site):
+def test_report_in_a_browser(site):
     """Formulas are set, pictures shown, nothing is fetched and nothing complains."""
     folder = next(path for path in site if path.name == "maths.html").parent
     handler = functools.partial(QuietHandler, directory=folder)

@@ -87,6 +87,7 @@ def test_sums_over_groups(outputs):
         below = set(leaves) | {inner for inner, own in GROUPS.items() if set(own) <= set(leaves)}
         members = [j for j, name in enumerate(cost.names) if name in below]
         assert_close(sums[..., k], alpha[..., members].sum(-1), msg=group)
+        assert torch.equal(cost.group_sums(alpha, group), sums[..., k])
 
 
 def test_sums_over_groups_are_differentiable():
@@ -238,6 +239,10 @@ def test_unknown_names_and_wrong_signals_are_explained():
         cost.index("taxxi")
     with pytest.raises(ValueError, match=r"'cat' is a group.*group_sums"):
         cost.index("cat")
+    with pytest.raises(ValueError, match="no group has the name 'catt'; did you mean 'cat'"):
+        cost.group_sums(torch.ones(7), "catt")
+    with pytest.raises(ValueError, match=r"'taxi' is an output, and no group.*index\('taxi'\)"):
+        cost.group_sums(torch.ones(7), "taxi")
     with pytest.raises(ValueError, match=r"alpha must end with shape \(7,\)"):
         cost.group_sums(torch.ones(3, 5))
     with pytest.raises(TypeError, match=r"torch\.Tensor"):

@@ -1,13 +1,14 @@
 """All derivatives.
 
 Functions of the maths are given to autograd by rules of their own; the rest is plain torch on top
-of them. Each rule takes the value that a solver found, so that none solves (QP) twice:
+of them. Each rule takes the value that a solver found, so that none solves (QP) for it again:
 
 - `minimiser`: ``u(b, θ)`` of (QP). One solve on the support: ``K_SS du = db - dK u``.
 - `log_sum_exp`: ``∂/∂f = α``, ``∂/∂θ = -⟨u, ∂K u⟩ / Z``; no solve at all.
 - `scaling`: ``v(α, θ)`` with ``v · Kv = α``: ``(D_h + D_v K) dv = dα - v ∂K v``.
 - `negentropy`: ``∂Ω/∂α`` is the potential, ``∂Ω/∂θ = ⟨v, ∂K v⟩``.
-- `fused_loss`: the slope came with the loss.
+- `fused_loss` and its siblings: the slope came with the loss. Should second derivatives be asked
+  for, the slope is made once more, as a function: that alone solves (QP) a second time.
 
 ``θ`` is the parameter of the cost. Rules are written with differentiable pieces, so that second
 derivatives follow. ``jvp`` rules live in subclasses because ``torch.compile`` refuses functions
@@ -28,7 +29,6 @@ from geosoftmax import operators
 from geosoftmax.backends.reference import shifted_solve
 from geosoftmax.costs.base import Cost
 from geosoftmax.operators import Options
-from geosoftmax.solvers.base import IndexLoss
 from geosoftmax.solvers.plans import PLANS
 from geosoftmax.solvers.products import Averages, Products
 from geosoftmax.validation import is_concrete, is_onnx_export, is_readable
@@ -100,7 +100,9 @@ def log_sum_exp(f: Tensor, u: Tensor, alpha: Tensor, value: Tensor, cost: Cost) 
     if is_constant(f, cost.parameter, u):
         return value.to(f.dtype)
     if has_plain_gradient(f, cost.parameter, u):
-        return _Value.apply(f, u, alpha, value, cost)  # pyright: ignore[reportReturnType]
+        found = value.to(f.dtype, copy=True), alpha
+        dimensions = len(cost.shape)
+        return _apply_fused_loss(f, u, found, dimensions, lambda f, u: softmax(f, u, alpha, cost))
     return _rule(_LogSumExp, _LogSumExpForward).apply(f, cost.parameter, u, value, cost)
 
 
@@ -122,22 +124,22 @@ def fused_loss(
 
 
 def fused_index_loss(
-    f: Tensor, target: Tensor, found: IndexLoss, cost: Cost, reduction: str, ignore_index: int,
-    options: Options,
+    f: Tensor, target: Tensor, loss: Tensor, slope: Tensor, cost: Cost, reduction: str,
+    ignore_index: int, options: Options,
 ) -> Tensor:  # fmt: skip
     """Return a reduced loss of class indices as a function of ``f``, given its slope."""
-    if not torch.is_grad_enabled() or not f.requires_grad:
-        return found.loss
+    if not f.requires_grad or not torch.is_grad_enabled():
+        return loss
 
     def slope_of(f: Tensor, target: Tensor) -> Tensor:
         weight = (target != ignore_index).to(f.dtype)
         if reduction == "mean":
             weight = weight / weight.sum()
         again = _softmax_again(f, cost, options)
-        return found.slope + expand(weight, cost) * (again - again.detach())
+        return slope + expand(weight, cost) * (again - again.detach())
 
     dimensions = len(cost.shape) if reduction == "none" else 0
-    return _apply_fused_loss(f, target, found, dimensions, slope_of)
+    return _apply_fused_loss(f, target, (loss, slope), dimensions, slope_of)
 
 
 def potential_loss(
@@ -341,33 +343,17 @@ class _MinimiserForward(_Minimiser):
         return _support_solve(change, theta, u > 0, ctx.cost)
 
 
-class _Value(Function):
-    """`_LogSumExp` of scores alone, for the everyday call: without what transforms of it need."""
-
-    @staticmethod
-    def forward(ctx: Any, f: Tensor, u: Tensor, alpha: Tensor, value: Tensor, cost: Cost) -> Tensor:
-        ctx.cost = cost
-        ctx.save_for_backward(f, u, alpha)
-        return value.to(f.dtype, copy=True)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        f, u, alpha = ctx.saved_tensors
-        if torch.is_grad_enabled():  # it will be differentiated once more
-            alpha = softmax(f, u, alpha, ctx.cost)
-        return expand(grad, ctx.cost) * alpha, None, None, None, None
-
-
 class _FusedLoss(Function):
-    """A loss that came with its slope in the scores (`found`), and has no other derivative.
+    """A value or loss that came with its slope in the scores, and has no other derivative.
 
+    `found` is both, in a tuple: of an argument that is returned torch would make a view.
     `dimensions` are those of a signal that the loss does not have; ``slope_of(f, target)`` is the
     slope once more, as a function of the scores.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, f: Tensor, target: Tensor, found: tuple[Any, ...], dimensions: int,
+        ctx: Any, f: Tensor, target: Tensor, found: tuple[Tensor, Tensor], dimensions: int,
         slope_of: Callable[[Tensor, Tensor], Tensor],
     ) -> Tensor:  # fmt: skip
         ctx.dimensions, ctx.slope_of = dimensions, slope_of

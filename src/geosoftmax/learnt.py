@@ -6,6 +6,7 @@ its entries take it out of the valid costs. `geosoftmax.nn` takes these modules 
 
 from __future__ import annotations
 
+import functools
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -27,6 +28,8 @@ class LearntCost(nn.Module, ABC):
     parameter_name: ClassVar[str]
     #: What a state dict must agree with.
     signature: str
+    #: The parameter as `to_empty` left it, without values, and its version: a write changes it.
+    _empty: tuple[Tensor, int] | None = None
 
     def __init__(self, values: Any, scale: float) -> None:
         super().__init__()
@@ -45,6 +48,12 @@ class LearntCost(nn.Module, ABC):
     def cost(self) -> DenseCost:
         """The cost. Where no gradients are asked for, it is one object while the values stay."""
         values = getattr(self, self.parameter_name)
+        if self._is_empty:
+            raise ValueError(
+                f"the {self.parameter_name} of {type(self).__name__} hold no values yet: the "
+                "module was made on the meta device. Load a state into it first, with "
+                "load_state_dict."
+            )
         # On a GPU nothing is checked, so that nothing is waited for.
         validate = not values.is_cuda
         learning = torch.is_grad_enabled() and values.requires_grad
@@ -60,7 +69,14 @@ class LearntCost(nn.Module, ABC):
         """Describe the parameter."""
         shape = tuple(getattr(self, self.parameter_name).shape)
         scale = "" if self.scale == 1 else f", scale={self.scale:g}"
-        return f"{self.parameter_name} of shape {shape}{scale}"
+        empty = ", not loaded" if self._is_empty else ""
+        return f"{self.parameter_name} of shape {shape}{scale}{empty}"
+
+    @property
+    def _is_empty(self) -> bool:
+        values = getattr(self, self.parameter_name)
+        empty = self._empty
+        return empty is not None and empty[0] is values and empty[1] == values._version
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LearntCost:
         """Move as every module does, but keep the geometry out of half precision."""
@@ -70,10 +86,28 @@ class LearntCost(nn.Module, ABC):
         if torch.finfo(after.dtype).bits < 32:
             after.data = before.to(after.device)
         self._known = None
+        if before.is_meta and not after.is_meta:
+            self._empty = (after, after._version)
         return self
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_known": None}
+
+
+def _reads_values(make: Callable[..., None]) -> Callable[..., None]:
+    """Let a constructor check the numbers that it is given, also under ``torch.device("meta")``."""
+
+    @functools.wraps(make)
+    def made(self: LearntCost, *args: Any, **kwargs: Any) -> None:
+        if torch.get_default_device().type != "meta":
+            return make(self, *args, **kwargs)
+        with torch.device("cpu"):
+            make(self, *args, **kwargs)
+        values = getattr(self, self.parameter_name)
+        if not any(given is values for given in (*args, *kwargs.values())):
+            self.to("meta")
+
+    return made
 
 
 class LearntPoints(LearntCost):
@@ -105,6 +139,7 @@ class LearntPoints(LearntCost):
     parameter_name = "points"
     points: nn.Parameter
 
+    @_reads_values
     def __init__(self, points: Any, p: float = 2.0, *, scale: float = 1.0) -> None:
         super().__init__(points, scale)
         self.p = check_power(p)
@@ -144,6 +179,7 @@ class LearntEmbeddings(LearntCost):
     parameter_name = "embeddings"
     embeddings: nn.Parameter
 
+    @_reads_values
     def __init__(self, embeddings: Any, *, scale: float = 1.0) -> None:
         super().__init__(embeddings, scale)
         self._make(self.embeddings.detach(), validate=True)

@@ -69,7 +69,8 @@ def plan_of(scores: Tensor, cost: Cost, options: Options) -> Plan:
     """Return the plan for scores of this batch shape and dtype."""
     if cost.batch_shape:
         cost = per_row(cost, scores.shape[: scores.dim() - len(cost.shape)])
-    return registry.plan(cost, options.purpose, scores.dtype, options.tol, options.method)
+    purpose, tol, _, method = options
+    return registry.plan(cost, purpose, scores.dtype, tol, method)
 
 
 def method_of(scores: Tensor, cost: Cost, options: Options) -> str:

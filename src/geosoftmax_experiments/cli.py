@@ -107,9 +107,11 @@ def ordinal(
     ),
 ) -> None:
     """Compare g-logistic with its rivals on the ordinal sets that come with skordinal."""
-    from geosoftmax_experiments.ordinal.commands import compare
+    from geosoftmax_experiments.ordinal.commands import run_compare
+    from geosoftmax_experiments.ordinal.options import CompareOptions
 
-    compare(output, source="skordinal", folds=3, quick=True, fresh=True)
+    options = CompareOptions(output=output, source="skordinal", folds=3, quick=True, fresh=True)
+    run_compare(options, Console())
 
 
 @demos.command()

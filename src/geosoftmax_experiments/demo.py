@@ -23,7 +23,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 
 from geosoftmax import GridCost, Solution, hausdorff_divergence, sinkhorn_potential, solve
-from geosoftmax_experiments import files
+from geosoftmax_experiments.report import save
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 
@@ -164,11 +164,3 @@ def draw(rows: list[Row], noise: float) -> Figure:
     for axis, title in zip(axes[0], titles, strict=True):
         axis.set_title(title, fontsize=10)
     return figure
-
-
-def save(figure: Figure, output: Path) -> None:
-    """Write the picture whole or not at all."""
-    try:
-        files.write(output, lambda partial: figure.savefig(partial, dpi=150))
-    finally:
-        plt.close(figure)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
-__all__ = ["DEBUG", "Stopped", "UserError", "end_stopped", "plain_errors", "raise_on_sigterm"]
+__all__ = ["DEBUG", "Stopped", "UserError", "plain_errors", "raise_on_sigterm"]
 
 #: Whether errors are shown with their traceback; the command line sets it anew for each command.
 DEBUG: ContextVar[bool] = ContextVar("DEBUG", default=False)
@@ -97,14 +97,6 @@ def plain_errors() -> Iterator[None]:
         message, hint = _in_a_line(error)
         typer.echo(f"Error: {message}\nHint: {hint}", err=True)
         raise typer.Exit(1) from None
-
-
-def end_stopped(kept: str) -> NoReturn:
-    """End a command that was interrupted and can go on: say what is kept."""
-    import typer
-
-    typer.echo(f"\nStopped: {kept}.\nHint: the same command continues.", err=True)
-    raise typer.Exit(130) from None
 
 
 def _in_a_line(error: Exception) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,15 @@ import numpy as np
 
 from geosoftmax_experiments.errors import UserError
 
-__all__ = ["make_folder", "map_array", "read_json", "remove_partial", "write", "write_text"]
+__all__ = [
+    "make_folder",
+    "map_array",
+    "read_json",
+    "remove",
+    "remove_partial",
+    "write",
+    "write_text",
+]
 
 #: What the names of files begin with while they are being written.
 PARTIAL = ".part-"
@@ -87,6 +96,14 @@ def make_folder(path: Path) -> None:
 def remove_partial(folder: Path) -> None:
     """Remove what a run that was killed had begun to write."""
     for path in folder.glob(f"{PARTIAL}*"):
+        remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all that it holds, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
         path.unlink(missing_ok=True)
 
 

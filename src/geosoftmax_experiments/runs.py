@@ -58,7 +58,7 @@ from threadpoolctl import threadpool_limits
 from geosoftmax_experiments.errors import Stopped, UserError
 from geosoftmax_experiments.store import Store
 
-__all__ = ["BACKENDS", "Backend", "Unit", "one_thread", "progress_bar", "run"]
+__all__ = ["BACKENDS", "Backend", "Unit", "end_with", "one_thread", "progress_bar", "quiet", "run"]
 
 BACKENDS = ("local", "dask")
 Results = Generator[tuple[int, Any], None, None]
@@ -242,10 +242,9 @@ def _in_processes(units: Sequence[Unit], shared: Any, jobs: int) -> Results:
                 yield from joblib.Parallel(jobs, batch_size=size, return_as="generator_unordered")(
                     calls
                 )  # type: ignore[misc]
-            except BaseException:
+            finally:  # also where all is done: Python would wait for idle workers when it ends
                 executor: Any = get_reusable_executor(reuse=True)  # type: ignore[arg-type]
                 executor.shutdown(wait=True, kill_workers=True)
-                raise
 
 
 def _work(place: int, unit: Unit, shared: Any) -> tuple[int, Any]:
@@ -258,7 +257,7 @@ def _work(place: int, unit: Unit, shared: Any) -> tuple[int, Any]:
 
 
 def _work_in_process(place: int, unit: Unit, path: Path, parent: int) -> tuple[int, Any]:
-    _end_with(parent)
+    end_with(parent)
     return _work(place, unit, _load(path))
 
 
@@ -268,15 +267,16 @@ def _load(path: Path) -> Any:
 
 
 @cache
-def _end_with(parent: int) -> None:
-    """End this worker when its parent has ended; leave interrupts to the parent."""
+def end_with(parent: int) -> None:
+    """End this process when its parent has ended; leave SIGINT and SIGTERM to the parent."""
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(0.2)
         os._exit(1)
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=watch, daemon=True).start()
 
 
@@ -299,7 +299,9 @@ def _on_cluster(units: Sequence[Unit], shared: Any, address: str) -> Results:
             f"No dask scheduler answers at {address}: {error}",
             "Start one with `dask scheduler`, and workers with `dask worker ADDRESS`.",
         ) from None
-    with contextlib.closing(client), _quiet_dask():
+    # Dask's log of lost connections: what matters of it is said below.
+    silent = quiet(logging.CRITICAL + 1, "distributed", "distributed.client")
+    with contextlib.closing(client), silent:
         if not client.ncores():
             raise UserError(
                 f"The dask scheduler at {address} has no workers.",
@@ -356,14 +358,13 @@ def _same(data: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _quiet_dask() -> Iterator[None]:
-    """Keep dask's log of lost connections from the console: `_on_cluster` says what matters."""
-    loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL + 1)
+def quiet(level: int, *names: str) -> Iterator[None]:
+    """Let loggers of these names say nothing below a level."""
+    before = {logger: logger.level for logger in map(logging.getLogger, names)}
+    for logger in before:
+        logger.setLevel(level)
     try:
         yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        for logger, old in before.items():
+            logger.setLevel(old)

@@ -16,16 +16,16 @@ import fcntl
 import json
 import os
 import platform
-import shutil
 import socket
 import subprocess
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -72,12 +72,21 @@ class Store:
     settings : mapping
         What the results depend on, for a JSON file. A folder that was made with others is refused.
     format : Format
+    beside : sequence of str
+        Files and folders, besides those of the store, that are forgotten with the results.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any], format: Format = JSON) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, Any],
+        format: Format = JSON,
+        beside: Sequence[str] = (),
+    ) -> None:
         self.folder = folder
         self.settings = settings
         self._format = format
+        self._beside = beside
         self._units = folder / "units"
 
     @contextlib.contextmanager
@@ -96,9 +105,8 @@ class Store:
     def forget(self) -> None:
         """Remove the results, of whatever settings."""
         if (self.folder / "settings.json").exists():
-            shutil.rmtree(self._units, ignore_errors=True)
-            for name in ("settings.json", "provenance.json"):
-                (self.folder / name).unlink(missing_ok=True)
+            for name in (*self._beside, "units", "provenance.json", "settings.json"):
+                files.remove(self.folder / name)
 
     def keys(self) -> list[str]:
         """Return the keys of all results."""
@@ -200,8 +208,11 @@ def _difference(key: str, found: Any, wanted: Any) -> str:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a folder. The system frees the lock when its holder dies."""
+def locked(folder: Path, patience: float = 0.0) -> Iterator[None]:
+    """Keep other processes out of a folder. The system frees the lock when its holder dies.
+
+    Where another one is there, wait for so many seconds before that is an error.
+    """
     path = folder / ".lock"
     try:
         file = path.open("a+", encoding="utf8")
@@ -211,7 +222,7 @@ def locked(folder: Path) -> Iterator[None]:
         ) from None
     with file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _wait_for_lock(file, time.monotonic() + patience)
         except BlockingIOError:
             file.seek(0)
             raise UserError(
@@ -226,6 +237,16 @@ def locked(folder: Path) -> Iterator[None]:
             file.write(f"process {os.getpid()} on {socket.gethostname()}, since {since}")
             file.flush()
         yield
+
+
+def _wait_for_lock(file: IO[str], deadline: float) -> None:
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(0.2)
 
 
 # ------------------------------------------------------------------ provenance
@@ -257,14 +278,16 @@ def versions(*packages: str) -> dict[str, str]:
     return found
 
 
-@cache
 def commit() -> str | None:
     """Return the commit of the checkout this file lies in; with a plus where it was changed.
 
     A copy without its history says in ``GEOSOFTMAX_COMMIT`` which commit it is.
     """
-    if given := os.environ.get("GEOSOFTMAX_COMMIT"):
-        return given
+    return os.environ.get("GEOSOFTMAX_COMMIT") or _commit_of_checkout()
+
+
+@cache
+def _commit_of_checkout() -> str | None:
     here = Path(__file__).parent
     git = ["git", "-C", str(here)]
     try:

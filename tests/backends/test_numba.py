@@ -1,6 +1,7 @@
 """The array functions of the numba backend against plain algebra; nothing here knows a cost."""
 
 import functools
+import gc
 import os
 import subprocess
 import sys
@@ -505,6 +506,39 @@ def test_compilations_of_others_are_not_noticed(capsys):
     numba.njit(lambda x: x + 1)(1)
     numba.core.event.unregister("numba:compile", notices)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_no_garbage_is_collected_while_kernels_compile(collects):
+    """Afterwards all is as it was, after an error too."""
+    during = []
+
+    class Watch(numba.core.event.Listener):
+        def on_start(self, event):
+            during.append(gc.isenabled())
+
+        def on_end(self, event):
+            pass
+
+    def ours(x):
+        return x + 1
+
+    ours.__module__ = "geosoftmax.backends.numba.made_up"
+    watch = Watch()
+    numba.core.event.register("numba:compile", watch)
+    (gc.enable if collects else gc.disable)()
+    try:
+        kernel = numba.njit(ours)
+        kernel(1)
+        assert gc.isenabled() == collects
+        with pytest.raises(numba.TypingError):
+            kernel("text")
+        assert gc.isenabled() == collects
+    finally:
+        gc.enable()
+        numba.core.event.unregister("numba:compile", watch)
+    assert during
+    assert not any(during)
 
 
 def test_what_other_sources_compiled_is_removed(tmp_path):

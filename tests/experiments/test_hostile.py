@@ -85,8 +85,8 @@ class Made:
     @functools.cached_property
     def model(self):
         arrays = {"coef": np.eye(2), "intercept": np.ones(2), "mean": np.ones(2)}
-        columns, spread = [Column("a"), Column("b")], np.ones(2)
-        model = OrdinalModel("rating", [0, 1], columns, 1.0, 1.0, "median", **arrays, spread=spread)
+        columns, spread = [Column("rating"), Column("b")], np.ones(2)
+        model = OrdinalModel("class", [0, 1], columns, 1.0, 1.0, "median", **arrays, spread=spread)
         save_model(model, self.folder / "model")
         return self.folder / "model"
 
@@ -155,6 +155,13 @@ def table_to_predict(file, made, here):
     shutil.copytree(made.model, here / "model")
     shutil.copy(file, here / "table.parquet")
     return predict(made, here, here / "table.parquet")
+
+
+@reader("csv", "latin")
+def text_to_predict(file, made, here):
+    shutil.copytree(made.model, here / "model")
+    shutil.copy(file, here / "table.csv")
+    return predict(made, here, here / "table.csv")
 
 
 @reader("json")

@@ -15,6 +15,7 @@ from torch import Tensor
 from geosoftmax.continuous._problem import Problem
 from geosoftmax.continuous.costs import PointCost
 from geosoftmax.continuous.measure import Box
+from geosoftmax.continuous.spikes import local_maxima
 
 REFINEMENTS = 25
 #: Values are of order 1: what a step promises below this is rounding.
@@ -67,14 +68,12 @@ def ratio_jet(problem: Problem, x: Tensor, points: Tensor, u: Tensor) -> Jet:
     return Jet(f / 2 - torch.log(h), df / 2 - dh, bend)
 
 
-def local_maxima(values: Tensor, side: int, dim: int, starts: int) -> Tensor:
+def largest_maxima(values: Tensor, side: int, dim: int, starts: int) -> Tensor:
     """Return the indices ``(rows, n)`` of the largest local maxima on a grid, at most `starts`.
 
     Rows that have fewer repeat their largest one.
     """
-    shaped = values.reshape(-1, 1, *[side] * dim)
-    pool = (torch.max_pool1d, torch.max_pool2d, torch.max_pool3d)[dim - 1]
-    peak = (pool(shaped, 3, 1, 1) <= shaped).reshape(values.shape)
+    peak = local_maxima(values.reshape(-1, *[side] * dim), 1).reshape(values.shape)
     ranked = torch.where(peak, values, -torch.inf)
     ranked = ranked.topk(min(starts, int(peak.sum(-1).max())), -1)
     return torch.where(ranked.values > -torch.inf, ranked.indices, ranked.indices[:, :1])

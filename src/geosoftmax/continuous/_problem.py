@@ -9,8 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from geosoftmax.continuous._views import KernelView, kernel_view
 from geosoftmax.continuous.costs import PointCost
 from geosoftmax.continuous.measure import Box
+from geosoftmax.continuous.sliding import Damping
+from geosoftmax.continuous.spikes import Spikes
 
 #: Least value of the kernel between neighbours on the grid.
 RESOLVED = 0.1
@@ -22,6 +25,8 @@ class Problem:
     Points come as ``(rows, n, dim)`` and values as ``(rows, n)``, whatever the batch shape of the
     score is. Nothing here keeps a graph to the score's own parameters.
     """
+
+    damping = Damping(1e-4, 1e-15, 1e8)
 
     def __init__(
         self, score: Callable[[Tensor], Tensor], domain: Box, cost: PointCost, side: int
@@ -53,6 +58,14 @@ class Problem:
                 "scores are -inf on the whole grid in some samples: every point is masked. "
                 "Leave a finite score somewhere, or use a finer grid."
             )
+
+    def view(self, state: Spikes) -> KernelView:
+        """Return the joint objective of points and weights."""
+        return kernel_view(self, state)
+
+    def clip(self, points: Tensor) -> Tensor:
+        """Return the nearest points of the box."""
+        return self.domain.clip(points)
 
     def call(self, points: Tensor) -> Tensor:
         """Return the scores themselves, ``(*batch, n)``, for points ``(*batch, n, dim)``."""

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from geosoftmax.continuous._problem import Problem
-from geosoftmax.continuous._slide import slide
-from geosoftmax.continuous.costs import PointCost
+from geosoftmax.continuous.sliding import slide
+from geosoftmax.continuous.spikes import Spikes, compact, merge
 from geosoftmax.costs import DenseCost
 from geosoftmax.functional import solve as solve_on_points
 from geosoftmax.solvers.solution import ConvergenceWarning
@@ -18,19 +18,12 @@ from geosoftmax.solvers.solution import ConvergenceWarning
 #: Points merge where ``1 - K`` is below this; it halves in each round, so that no round undoes
 #: the last for ever, down to where ``K`` on the points would be singular.
 MERGED, INSEPARABLE = 0.05, 1e-12
-SLIDES = 40
+#: Steps of sliding at most, and the share of the longest below which they are rounding.
+SLIDES, SETTLED = 40, 1e-12
 #: Maxima are added that gain at least this share of the largest one.
 WORTH = 0.01
 #: What the value may lose, by rounding, where points are merged.
 NOTHING_LOST = 1e-13
-
-
-@dataclasses.dataclass
-class State:
-    """Measures ``(rows, n, dim)`` with weights ``(rows, n)``, 0 for padding."""
-
-    points: Tensor
-    u: Tensor
 
 
 @dataclasses.dataclass
@@ -52,8 +45,8 @@ class Found:
 
 
 def improve(
-    problem: Problem, state: State, found: Found, method: str, rounds: int, tol: float
-) -> State:
+    problem: Problem, state: Spikes, found: Found, method: str, rounds: int, tol: float
+) -> Spikes:
     """Do one round of a method, the `rounds`-th."""
     if method == "sliding":
         merged = max(MERGED * 0.5**rounds, INSEPARABLE)
@@ -66,37 +59,19 @@ def improve(
 # ------------------------------------------------------------------ corrective, sliding
 
 
-def _extended(problem: Problem, state: State, found: Found, tol: float, merged: float) -> State:
+def _extended(problem: Problem, state: Spikes, found: Found, tol: float, merged: float) -> Spikes:
     """Add what was found, merge points that nearly meet, solve for the weights."""
     worth = found.gain > (WORTH * found.worst.clamp_min(tol))[:, None]
-    points = torch.cat([state.points, found.points], 1)
-    u = torch.cat([state.u, torch.where(worth, found.gain, 0.0)], 1)
-    return _corrected(problem, compact(_merged(problem.cost, State(points, u), merged)))
+    joined = state.join(found.points, torch.where(worth, found.gain, 0.0))
+    return _corrected(problem, compact(_merged(problem, joined, merged)))
 
 
-def _merged(cost: PointCost, state: State, merged: float) -> State:
-    """Join each point to the heaviest one that nearly meets it, at their centre of mass."""
-    order = state.u.argsort(-1, descending=True)
-    u = state.u.gather(-1, order)
-    points = state.points.gather(1, order[..., None].expand(state.points.shape))
-    alive = u > 0
-    near = (1 - cost.kernel(points, points) < merged) & alive[:, None, :] & alive[:, :, None]
-    leads = torch.zeros_like(u, dtype=torch.bool)
-    leader = torch.zeros_like(order)
-    for i in range(u.shape[-1]):  # greedy: the first leader that is near, or oneself
-        close = near[:, i, :i] & leads[:, :i]
-        taken = close.any(-1)
-        first = close.to(torch.int8).argmax(-1) if i else torch.zeros_like(leader[:, 0])
-        leader[:, i] = torch.where(taken, first, i)
-        leads[:, i] = ~taken & alive[:, i]
-    mass = torch.zeros_like(u).scatter_add(-1, leader, u)
-    index = leader[..., None].expand(points.shape)
-    moment = torch.zeros_like(points).scatter_add(1, index, points * u[..., None])
-    centre = moment / torch.where(mass > 0, mass, 1.0)[..., None]
-    return State(torch.where((mass > 0)[..., None], centre, points), mass)
+def _merged(problem: Problem, state: Spikes, merged: float) -> Spikes:
+    """Join points that nearly meet."""
+    return merge(state, 1 - problem.cost.kernel(state.points, state.points) < merged)
 
 
-def _corrected(problem: Problem, state: State) -> State:
+def _corrected(problem: Problem, state: Spikes) -> Spikes:
     """Solve for the weights on the points, exactly."""
     f = problem.values(state.points)
     f = torch.where(state.u > 0, f, -torch.inf)
@@ -105,49 +80,32 @@ def _corrected(problem: Problem, state: State) -> State:
         warnings.simplefilter("ignore", ConvergenceWarning)
         solved = solve_on_points(f, dense, tol=1e-12)
     scale = torch.exp(f.amax(-1, keepdim=True) / 2)
-    return compact(State(state.points, solved.u * scale))
+    return compact(Spikes.without_level(state.points, solved.u * scale))
 
 
-def _slid(problem: Problem, state: State) -> State:
+def _slid(problem: Problem, state: Spikes) -> Spikes:
     """Slide; then once more with neighbours merged, and keep that where nothing was lost.
 
     Two points that stand for one make the problem singular: they approach each other for ever.
     """
     state = _settled(problem, state)
-    fewer = _merged(problem.cost, state, MERGED)
+    fewer = _merged(problem, state, MERGED)
     if bool(((fewer.u > 0).sum(-1) == (state.u > 0).sum(-1)).all()):
         return state
     fewer = _settled(problem, _corrected(problem, fewer))
     before, after = (value(problem, one)[0] for one in (state, fewer))
-    return _chosen(after >= before - NOTHING_LOST, fewer, state)
+    return compact(fewer.where(after >= before - NOTHING_LOST, state))
 
 
-def _settled(problem: Problem, state: State) -> State:
-    moved = slide(problem, state.points, state.u, radius=2 * problem.spacing, steps=SLIDES)
-    return _corrected(problem, State(*moved))
-
-
-def _chosen(first: Tensor, one: State, other: State) -> State:
-    """Return `one` in the rows that `first` marks, else `other`."""
-    size = max(one.u.shape[-1], other.u.shape[-1])
-    padded = []
-    for state in (one, other):
-        missing = size - state.u.shape[-1]
-        points = torch.cat([state.points, state.points[:, :1].expand(-1, missing, -1)], 1)
-        padded.append((points, torch.nn.functional.pad(state.u, (0, missing))))
-    (points, u), (other_points, other_u) = padded
-    return compact(
-        State(
-            torch.where(first[:, None, None], points, other_points),
-            torch.where(first[:, None], u, other_u),
-        )
-    )
+def _settled(problem: Problem, state: Spikes) -> Spikes:
+    reach = 2 * problem.spacing
+    return _corrected(problem, slide(problem, state, reach=reach, steps=SLIDES, tol=SETTLED))
 
 
 # ------------------------------------------------------------------ the simplex
 
 
-def _conditional(problem: Problem, state: State, found: Found, rounds: int, method: str) -> State:
+def _conditional(problem: Problem, state: Spikes, found: Found, rounds: int, method: str) -> Spikes:
     """One Frank–Wolfe step on the simplex of ``α = u b``."""
     rows = torch.arange(problem.rows, device=state.u.device)
     towards = found.gain.argmax(-1)
@@ -161,7 +119,7 @@ def _conditional(problem: Problem, state: State, found: Found, rounds: int, meth
     new[:, -1] = 1
     if method == "plain":
         step = torch.full_like(alpha[:, :1], 2 / (rounds + 2))
-        return State(points, (alpha + step * (new - alpha)) / b)
+        return Spikes.without_level(points, (alpha + step * (new - alpha)) / b)
     worst = torch.where(alpha > 0, slope, -torch.inf).argmax(-1)
     old = torch.zeros_like(alpha)
     old[rows, worst] = 1
@@ -179,13 +137,13 @@ def _conditional(problem: Problem, state: State, found: Found, rounds: int, meth
     step = torch.minimum((-along).clamp_min(0) / bend.clamp_min(1e-300), longest)
     moved = alpha + step * direction
     dropped = (old > 0) & (step >= longest) & (direction < 0)
-    return State(points, torch.where(dropped, 0.0, moved.clamp_min(0)) / b)
+    return Spikes.without_level(points, torch.where(dropped, 0.0, moved.clamp_min(0)) / b)
 
 
 # ------------------------------------------------------------------ measures
 
 
-def value(problem: Problem, state: State) -> tuple[Tensor, Tensor]:
+def value(problem: Problem, state: Spikes) -> tuple[Tensor, Tensor]:
     """Return ``log(⟨b,u⟩² / uᵀKu)`` and ``⟨b,u⟩ / uᵀKu``."""
     b = torch.exp(problem.values(state.points) / 2)
     inner = torch.where(state.u > 0, b * state.u, 0.0).sum(-1)
@@ -194,15 +152,7 @@ def value(problem: Problem, state: State) -> tuple[Tensor, Tensor]:
     return 2 * torch.log(inner) - torch.log(energy), inner / energy
 
 
-def rescaled(problem: Problem, state: State) -> State:
+def rescaled(problem: Problem, state: Spikes) -> Spikes:
     """Return the best multiple: ``⟨b,u⟩ = uᵀKu``."""
     _, factor = value(problem, state)
-    return State(state.points, state.u * factor[:, None])
-
-
-def compact(state: State) -> State:
-    """Drop points without weight, and padding that nobody needs."""
-    size = max(1, int((state.u > 0).sum(-1).max())) if state.u.numel() else 1
-    order = state.u.argsort(-1, descending=True)[:, :size]
-    points = state.points.gather(1, order[..., None].expand(*order.shape, state.points.shape[-1]))
-    return State(points, state.u.gather(-1, order))
+    return Spikes.without_level(state.points, state.u * factor[:, None])

@@ -26,15 +26,16 @@ from torch import Tensor
 from geosoftmax.continuous._oracle import (
     difference_jet,
     envelope,
-    local_maxima,
+    largest_maxima,
     ratio_jet,
     refine,
 )
 from geosoftmax.continuous._problem import Problem
-from geosoftmax.continuous._rounds import Found, State, improve, rescaled, value
+from geosoftmax.continuous._rounds import Found, improve, rescaled, value
 from geosoftmax.continuous.costs import PointCost
 from geosoftmax.continuous.measure import Box, Measure
-from geosoftmax.solvers.solution import ConvergenceWarning, has_converged
+from geosoftmax.continuous.spikes import Spikes
+from geosoftmax.solvers.solution import Bracketed, ConvergenceWarning, has_converged
 
 __all__ = ["METHODS", "ContinuousSolution", "minimise"]
 
@@ -47,7 +48,7 @@ STARTS = 16
 
 
 @dataclasses.dataclass(frozen=True)
-class ContinuousSolution:
+class ContinuousSolution(Bracketed):
     """The answer of a solve off the grid, with its certificate.
 
     ``lower ≤ g-LSE(score)`` always holds. ``g-LSE(score) ≤ upper`` holds if nothing between the
@@ -87,23 +88,8 @@ class ContinuousSolution:
     tol: float
     method: str
 
-    @property
-    def gap(self) -> Tensor:
-        """``upper - lower``."""
-        return self.upper - self.lower
-
-    @property
-    def converged(self) -> Tensor:
-        """Whether ``gap ≤ tol``, up to rounding; of shape batch."""
-        return has_converged(self.lower, self.upper, self.tol)
-
     def __repr__(self) -> str:
-        rows = self.lower.numel()
-        worst = float(self.gap.max()) if rows else 0.0
-        return (
-            f"ContinuousSolution({self.measure!r}, method={self.method!r}, "
-            f"converged={int(self.converged.sum())}/{rows}, worst gap={worst:.1e})"
-        )
+        return f"ContinuousSolution({self.measure!r}, {self._described()})"
 
 
 class _View:
@@ -114,14 +100,14 @@ class _View:
         self.points = problem.domain.grid(side)
         self.f = problem.on(self.points)
 
-    def look(self, state: State, method: str) -> Found:
+    def look(self, state: Spikes, method: str) -> Found:
         """Return the refined maxima of ``b - h`` or ``b/h``, and the worst that was seen."""
         problem = self.problem
         dim, radius = problem.domain.dim, problem.domain.width / (self.side - 1)
         h = envelope(problem.cost, self.points, state.points, state.u)
         ratio, worst = _uncovered(self.f, h)
         direct = method in ("sliding", "corrective")
-        starts = local_maxima(worst if direct else ratio, self.side, dim, STARTS)
+        starts = largest_maxima(worst if direct else ratio, self.side, dim, STARTS)
         start = self.points[starts]
         if method == "corrective":  # without sliding, maxima lie next to its points, too near
             start = torch.cat([start, state.points], 1)  # for a grid to show them
@@ -162,7 +148,7 @@ class _Certifier:
         self.cover = 1 / reached.min()
         self.energy = reached.sum() * self.cover**2
 
-    def bracket(self, state: State, found: Found) -> tuple[Tensor, Tensor]:
+    def bracket(self, state: Spikes, found: Found) -> tuple[Tensor, Tensor]:
         """Return the bounds of ``g-LSE - peak``, for weights with ``⟨b,u⟩ = uᵀKu``."""
         lower, _ = value(self.problem, state)
         h = envelope(self.problem.cost, self.grid, state.points, state.u)
@@ -189,7 +175,7 @@ def minimise(
     coarse, fine = _View(problem, side), _View(problem, 2 * side - 1)
     certifier = _Certifier(problem, coarse.points)
     points = coarse.points[coarse.f.argmax(-1)][:, None]
-    state = rescaled(problem, State(points, torch.ones_like(points[..., 0])))
+    state = rescaled(problem, Spikes.without_level(points, torch.ones_like(points[..., 0])))
     iterations = torch.full((problem.rows,), limit, device=points.device)
     history = []
     for rounds in range(limit + 1):

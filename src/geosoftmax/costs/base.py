@@ -124,6 +124,10 @@ class Cost(ABC):
     def __truediv__(self, epsilon: float | Tensor) -> Cost:
         return self * (1.0 / check_multiplier(epsilon))
 
+    def multiple(self, factor: float | Tensor) -> Cost:
+        """``factor · C`` of a cost that `scales_freely`: not checked again at each factor."""
+        return self.__mul__(factor)
+
     def average(self, u: Tensor) -> Tensor:
         """Means of ``u``, weighed by the rows of ``K``; differentiable as `matvec`."""
         ones = torch.ones(self.batch_shape + self.shape, dtype=u.dtype, device=self.device)

@@ -210,9 +210,12 @@ class DenseCost(Cost):
     def __mul__(self, factor: float | Tensor) -> DenseCost:
         factor = check_multiplier(factor).to(self.C.device)
         C = self.C * factor
-        if is_readable(C) and not C.requires_grad:
+        if is_readable(C):
             check_scaled(C, factor)
         return self.with_parameter(C)
+
+    def multiple(self, factor: float | Tensor) -> DenseCost:
+        return self.with_parameter(self.C * check_multiplier(factor).to(self.C.device))
 
     @property
     def scales_freely(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -60,7 +61,7 @@ class LineCost(ScaledCost):
     @reads_values
     def __init__(self, positions: Any, p: float = 1.0) -> None:
         p = check_power(p)
-        if isinstance(positions, int):
+        if isinstance(positions, (int, np.integer)):
             d = check_count("the number of classes", positions)
             positions = torch.arange(d, dtype=torch.float64)
         positions = as_float_tensor("positions", positions).detach()

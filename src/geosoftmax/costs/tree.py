@@ -13,7 +13,8 @@ from torch import Tensor
 
 from geosoftmax.costs.base import ScaledCost, reads_values, unit_scale, wide
 from geosoftmax.costs.traits import Tree
-from geosoftmax.costs.tree_reading import (
+from geosoftmax.validation import as_float_tensor, check_has_values, check_signal
+from geosoftmax.validation.trees import (
     breadth_first,
     check_outputs,
     check_parents,
@@ -21,7 +22,6 @@ from geosoftmax.costs.tree_reading import (
     hint,
     read_taxonomy,
 )
-from geosoftmax.validation import as_float_tensor, check_has_values, check_signal
 
 
 class TreeCost(ScaledCost):
@@ -185,22 +185,24 @@ class TreeCost(ScaledCost):
             return names.index(name)
         if name in groups:
             raise ValueError(
-                f"{name!r} is a group, and no output. group_sums(alpha) gives its probability, "
-                f"in the column groups.index({name!r})."
+                f"{name!r} is a group, and no output. group_sums(alpha, {name!r}) gives its "
+                "probability."
             )
         raise ValueError(f"no output has the name {name!r}{hint(str(name), names)}")
 
-    def group_sums(self, alpha: Tensor) -> Tensor:
+    def group_sums(self, alpha: Tensor, group: str | None = None) -> Tensor:
         """Sum a distribution over the inner nodes: over each one and all that is below it.
 
         Parameters
         ----------
         alpha : Tensor, shape (*batch, d)
             A distribution over the outputs, or any signal.
+        group : str, optional
+            The name of one group.
 
         Returns
         -------
-        Tensor, shape (*batch, len(cost.groups))
+        Tensor, shape (*batch, len(cost.groups)), or batch for one group
             The sum over each group, in the order of `groups`. Differentiable.
 
         Examples
@@ -208,12 +210,22 @@ class TreeCost(ScaledCost):
         >>> cost = TreeCost.from_dict({"pets": ["cat", "dog"], "wheels": ["bus", "van"]})
         >>> cost.groups, cost.group_sums(torch.tensor([0.5, 0.25, 0.25, 0.0]))
         (('pets', 'wheels'), tensor([0.7500, 0.2500]))
+        >>> cost.group_sums(torch.tensor([0.5, 0.25, 0.25, 0.0]), "pets")
+        tensor(0.7500)
         """
-        self._named()
+        names, groups = self._named()
         check_signal("alpha", alpha, self)
+        if group is not None and group not in groups:
+            if group in names:
+                why = f"{group!r} is an output, and no group: alpha[..., cost.index({group!r})]."
+            else:
+                why = f"no group has the name {group!r}{hint(str(group), groups)}"
+            raise ValueError(why)
         below = self._to_nodes(alpha, 0.0)
         for level, above in self._upwards():
             below = below.index_add(-1, above, below[..., level])
+        if group is not None:
+            return below[..., self.group_nodes[groups.index(group)]]
         return below[..., list(self.group_nodes)]
 
     def _named(self) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -25,7 +25,8 @@ class GeometricClassifier(LinearGeometric):
     ----------
     cost : {"squared", "absolute", "zero-one"}, array of shape (n_classes, n_classes), or Cost
         The cost between classes. The names are for positions 0, 1, 2, … in the order of the
-        classes.
+        classes, whatever numbers their labels are: labels 1, 2, 5, 10 lie as far apart as 0, 1, 2,
+        3 (there is a warning). If their distances count, give ``LineCost([1, 2, 5, 10])``.
     scale : float
         The factor of the cost, also of one that is given. The paper's ordinal cost is the squared
         one times 0.5; see the notes for the default.
@@ -34,7 +35,8 @@ class GeometricClassifier(LinearGeometric):
     decision : {"auto", "median", "mean", "mode", "cost", "scores"}
         Which class to predict. By default ``"median"`` where classes lie on a line (``"squared"``,
         ``"absolute"``, a `LineCost`), and ``"cost"`` for other costs. ``"median"`` and ``"mean"``
-        are the classes of least expected absolute and squared error, in positions; ``"mode"`` is
+        are the classes of least expected absolute and squared error, in the positions of the cost
+        (0, 1, 2, … where it has none); ``"mode"`` is
         the most probable one, ``"cost"`` the one of least expected `cost`, and ``"scores"``, as in
         the paper, the one with the largest score. Only ``"mode"`` is always the largest entry of
         `predict_proba`: a median lies between classes that are more probable than itself.
@@ -43,7 +45,7 @@ class GeometricClassifier(LinearGeometric):
         All classes in their order, for labels that do not sort by themselves, and to name classes
         that do not occur in the data. By default the names of the outputs of the cost, if it has
         any, else the order of `y` if it is an ordered pandas categorical, else the sorted labels
-        that occur.
+        that occur. Fitted models have it as `order_`.
     class_weight : dict, "balanced", optional
         As in scikit-learn.
     max_iter : int
@@ -55,6 +57,10 @@ class GeometricClassifier(LinearGeometric):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
+        The classes, *sorted*, as scikit-learn's measures expect them: columns of probabilities and
+        rows of `coef_` are in this order.
+    order_ : ndarray of shape (n_classes,)
+        The classes in the order of the cost.
     coef_ : ndarray of shape (n_classes, n_features)
     intercept_ : ndarray of shape (n_classes,)
     cost_ : Cost
@@ -77,6 +83,10 @@ class GeometricClassifier(LinearGeometric):
     smaller penalties; with the paper's scale, 0.5, they differ on one or two samples of 300. On
     ordered classes the two scales predict about equally well.
 
+    Meta-estimators such as `VotingClassifier` number the labels in sorted order before they fit.
+    For those, number the labels yourself, 0, 1, 2, … in their order (``y.cat.codes`` of an ordered
+    pandas categorical), and leave `classes` out.
+
     Examples
     --------
     >>> import numpy as np
@@ -86,9 +96,11 @@ class GeometricClassifier(LinearGeometric):
     >>> model = GeometricClassifier(classes=["poor", "fair", "good"], alpha=0.01).fit(X, y)
     >>> model.predict([[0.2], [1.5], [2.9]])
     array(['poor', 'fair', 'good'], dtype='<U4')
+    >>> model.classes_  # sorted, as everywhere in scikit-learn; model.order_ is as given
+    array(['fair', 'good', 'poor'], dtype='<U4')
     >>> model.predict_proba([[0.2], [1.0]]).round(2)
-    array([[1.  , 0.  , 0.  ],
-           [0.35, 0.65, 0.  ]])
+    array([[0.  , 0.  , 1.  ],
+           [0.65, 0.  , 0.35]])
     """
 
     n_iter_: int

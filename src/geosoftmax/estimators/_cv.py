@@ -1,4 +1,4 @@
-"""The linear classifier with penalty, scale and cost chosen by cross-validation."""
+"""The linear classifier with penalty, scale, cost and decision chosen by cross-validation."""
 
 from __future__ import annotations
 
@@ -15,25 +15,27 @@ from geosoftmax.costs.base import Cost
 from geosoftmax.estimators._classifier import GeometricClassifier, warn_unless_converged
 from geosoftmax.estimators._design import Design
 from geosoftmax.estimators._fitting import Fit, Losses, Objective, fit_linear, minimise, start
-from geosoftmax.estimators._linear import LinearGeometric, chosen_positions, set_fitted
+from geosoftmax.estimators._linear import LinearGeometric, decided, set_fitted
 from geosoftmax.estimators._reading import (
-    measure_of,
+    common_measure,
     read_cost,
     read_costs,
     read_count,
     read_number,
     read_numbers,
     rule_for,
+    rules_for,
 )
 
 __all__ = ["GeometricClassifierCV"]
 
 
 class GeometricClassifierCV(LinearGeometric):
-    r"""`GeometricClassifier` with penalty, scale and cost chosen by cross-validation.
+    r"""`GeometricClassifier` with penalty, scale, cost and decision chosen by cross-validation.
 
     Within each fold the penalties are gone through from the largest to the smallest, each fit
-    starting where the last one ended. The best setting is then fitted to all samples.
+    starting where the last one ended, and each fit is judged under every decision. The best setting
+    is then fitted to all samples.
 
     Parameters
     ----------
@@ -49,26 +51,30 @@ class GeometricClassifierCV(LinearGeometric):
         A scikit-learn scorer; the largest mean over folds wins. By default it suits the decision:
         minus the mean absolute error in positions for ``"median"``, minus the mean squared error
         for ``"mean"``, the accuracy for ``"mode"`` and ``"scores"``, and minus the mean cost
-        (without its scale) for ``"cost"``. Sample weights count in those, and in scorers that take
-        ``sample_weight``.
-    decision, fit_intercept, classes, class_weight, max_iter, tol
-        As for `GeometricClassifier`. Among several costs, ``"auto"`` is ``"median"`` if one of them
-        is on a line, and else ``"mode"``.
+        (without its scale) for ``"cost"``. Several decisions are all judged by one measure, that
+        of ``"auto"``: on a line, minus the mean absolute error. Sample weights count in those, and
+        in scorers that take ``sample_weight``.
+    decision : as for `GeometricClassifier`, or a sequence of such
+        A sequence is one of candidates. Among several costs, ``"auto"`` is ``"median"`` if one of
+        them is on a line, and else ``"mode"``.
+    fit_intercept, classes, class_weight, max_iter, tol
+        As for `GeometricClassifier`.
     n_jobs : int, optional
         Folds to work on at the same time, as in scikit-learn.
 
     Attributes
     ----------
     alpha_, scale_ : float
+    decision_ : str
         What was chosen. Of equally good settings, the one with the largest penalty; then the one
-        that was named first.
+        whose cost, scale and decision were named first.
     cost_ : Cost
         The cost that was chosen, times `scale_`.
     best_score_ : float
     scores_ : dict of ndarray
         A table with one row per setting, as for `pandas.DataFrame`: columns ``cost``, ``scale``,
-        ``alpha``, ``mean_score``, ``std_score`` and one ``split<k>_score`` per fold.
-    classes_, coef_, intercept_, decision_, n_iter_, n_features_in_, feature_names_in_
+        ``alpha``, ``decision``, ``mean_score``, ``std_score`` and one ``split<k>_score`` per fold.
+    classes_, order_, coef_, intercept_, n_iter_, n_features_in_, feature_names_in_
         Of the fit to all samples, as for `GeometricClassifier`.
 
     Examples
@@ -82,6 +88,13 @@ class GeometricClassifierCV(LinearGeometric):
     (0.1, 0.4)
     >>> model.scores_["mean_score"].shape
     (6,)
+
+    Decisions are candidates too, here for the accuracy:
+
+    >>> model.set_params(decision=["median", "mode"], scoring="accuracy").fit(X, y).decision_
+    'median'
+    >>> model.scores_["mean_score"].shape
+    (12,)
     """
 
     n_iter_: int
@@ -94,7 +107,7 @@ class GeometricClassifierCV(LinearGeometric):
         alphas: Any = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01),
         cv: Any = None,
         scoring: Any = None,
-        decision: str = "auto",
+        decision: Any = "auto",
         fit_intercept: bool = True,
         classes: Any = None,
         class_weight: Any = None,
@@ -140,9 +153,9 @@ class GeometricClassifierCV(LinearGeometric):
         X, target, weight = self._read(X, y, sample_weight)
         given = read_costs(self.cost)
         costs = [read_cost(one, 1.0, len(self.classes_)) for one in given]
-        rule = rule_for(self.decision, costs)
+        rules = rules_for(self.decision, costs)
         task = Task(
-            X, target, weight, self.classes_, self._scorer(rule, len(costs)), rule,
+            X, target, weight, self.order_, rules, *self._judge(rules, costs),
             bool(self.fit_intercept), tol, max_iter,
         )  # fmt: skip
         splitter: Any = check_cv(self.cv, target, classifier=True)
@@ -151,35 +164,32 @@ class GeometricClassifierCV(LinearGeometric):
         found: Any = Parallel(n_jobs=self.n_jobs)(
             delayed(_score_fold)(task, settings, alphas, *split) for split in splits
         )
-        scores = np.array([fold for fold, _ in found])  # (folds, settings, alphas)
+        scores = np.array([fold for fold, _ in found])  # (folds, settings, alphas, rules)
         means = scores.mean(0)
         # Of equal means the first wins, penalties first: they descend.
         near = means >= means.max() - 1e-12 * max(1.0, abs(means.max()))
-        at_alpha, at_setting = (int(k[0]) for k in near.T.nonzero())
+        at_alpha, at_setting, at_rule = (int(k[0]) for k in near.swapaxes(0, 1).nonzero())
         cost, self.scale_ = settings[at_setting]
         self.alpha_ = alphas[at_alpha]
-        self.best_score_ = float(means[at_setting, at_alpha])
+        self.best_score_ = float(means[at_setting, at_alpha, at_rule])
         named = [one if isinstance(one, str) else repr(one) for one in given]
-        self.scores_ = _table(named, scales, alphas, scores)
+        self.scores_ = _table(named, scales, alphas, rules, scores)
 
         cost = cost * self.scale_
         design, last = fit_linear(
             X, target, weight, cost, self.alpha_, task.fit_intercept, tol, max_iter
         )
         warn_unless_converged(max((last, *(worst for _, worst in found)), key=_badness), tol)
-        set_fitted(self, *design.coefficients(last.V), cost, rule, X.dtype)
+        set_fitted(self, *design.coefficients(last.V), cost, rules[at_rule], X.dtype)
         self.n_iter_ = last.iterations
         return self
 
-    def _scorer(self, rule: str, n_costs: int) -> Any:
+    def _judge(self, rules: list[str], costs: list[Cost]) -> tuple[Any, str]:
+        """Return the scorer, or the measure of mistakes, and the rule that the measure suits."""
         if self.scoring is not None:
-            return check_scoring(GeometricClassifier(), self.scoring)
-        if rule == "cost" and n_costs > 1:
-            raise ValueError(
-                "decision='cost' has a measure of its own for each of the costs, so they cannot be "
-                "compared. Give scoring, or one cost."
-            )
-        return None
+            return check_scoring(GeometricClassifier(), self.scoring), ""
+        rule = rules[0] if len(rules) == 1 else rule_for("auto", costs)
+        return common_measure(rule, costs), rule
 
 
 class Task(NamedTuple):
@@ -188,9 +198,10 @@ class Task(NamedTuple):
     X: Any
     target: np.ndarray
     weight: np.ndarray
-    classes: np.ndarray
+    order: np.ndarray
+    rules: list[str]
     scorer: Any
-    decision: str
+    measure: str  # the rule that the scorer suits, where that is a measure of mistakes
     fit_intercept: bool
     tol: float
     max_iter: int
@@ -199,13 +210,13 @@ class Task(NamedTuple):
 def _score_fold(
     task: Task, settings: list[tuple[Cost, float]], alphas: list[float], train: Any, test: Any
 ) -> tuple[np.ndarray, Fit]:
-    """Return the scores by setting and penalty, and the fit that is farthest from converged."""
+    """Return the scores by setting, penalty and rule, and the fit farthest from converged."""
     X, target, weight = task.X[train], task.target[train], task.weight[train]
     total = weight.sum()
     if not (total > 0 and task.weight[test].sum() > 0):
         raise ValueError("a fold of cv holds no sample with a positive weight; choose another cv.")
     design = Design(X, weight / total, task.fit_intercept)
-    scores = np.empty((len(settings), len(alphas)))
+    scores = np.empty((len(settings), len(alphas), len(task.rules)))
     worst = None
     for row, (cost, scale) in enumerate(settings):
         losses = Losses(cost * scale, target, weight / total)
@@ -214,25 +225,34 @@ def _score_fold(
             objective = Objective(design, losses, alpha / total)
             found = minimise(objective, V, task.tol, task.max_iter)
             V = found.V
-            model = GeometricClassifier(decision=task.decision)
-            model.classes_, model.n_features_in_ = task.classes, X.shape[1]
-            set_fitted(model, *design.coefficients(V), losses.cost, task.decision, X.dtype)
-            scores[row, column] = _score(task, model, cost, test)
+            model = GeometricClassifier()
+            model.order_, model.classes_ = task.order, np.sort(task.order)
+            model.n_features_in_ = X.shape[1]
+            set_fitted(model, *design.coefficients(V), losses.cost, task.rules[0], X.dtype)
+            scores[row, column] = _scores(task, model, test)
             worst = found if worst is None else max(worst, found, key=_badness)
     assert worst is not None
     return scores, worst
 
 
-def _score(task: Task, model: GeometricClassifier, cost: Cost, test: Any) -> float:
+def _scores(task: Task, model: GeometricClassifier, test: Any) -> list[float]:
+    """Return the score of a fitted model under each rule."""
     X, target, weight = task.X[test], task.target[test], task.weight[test]
-    if task.scorer is None:
-        measure = measure_of(task.decision, cost).matrix().numpy()
-        paid = measure[target, chosen_positions(model, X)]
-        mean = float(np.average(paid, weights=weight))
-        return 1.0 - mean if task.decision in ("mode", "scores") else -mean
+    if isinstance(task.scorer, Cost):
+        paid = task.scorer.matrix().numpy()
+        means = [
+            float(np.average(paid[target, chosen], weights=weight))
+            for chosen in decided(model, X, task.rules)
+        ]
+        right = task.measure in ("mode", "scores")
+        return [1.0 - mean if right else -mean for mean in means]
     weighted = "sample_weight" in inspect.signature(task.scorer).parameters
     options = {"sample_weight": weight} if weighted and (weight != weight[0]).any() else {}
-    return float(task.scorer(model, X, task.classes[target], **options))
+    labels = task.order[target]
+    return [
+        float(task.scorer(model.set_params(decision=rule), X, labels, **options))
+        for rule in task.rules
+    ]
 
 
 def _badness(found: Fit) -> tuple[bool, float]:
@@ -240,15 +260,16 @@ def _badness(found: Fit) -> tuple[bool, float]:
 
 
 def _table(
-    costs: list[str], scales: list[float], alphas: list[float], scores: np.ndarray
+    costs: list[str], scales: list[float], alphas: list[float], rules: list[str], scores: np.ndarray
 ) -> dict[str, np.ndarray]:
-    rows = zip(*itertools.product(costs, scales, alphas), strict=True)
-    cost, scale, alpha = map(np.array, rows)
+    rows = zip(*itertools.product(costs, scales, alphas, rules), strict=True)
+    cost, scale, alpha, rule = map(np.array, rows)
     flat = scores.reshape(len(scores), -1)
     return {
         "cost": cost,
         "scale": scale,
         "alpha": alpha,
+        "decision": rule,
         "mean_score": flat.mean(0),
         "std_score": flat.std(0),
         **{f"split{k}_score": fold for k, fold in enumerate(flat)},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -14,10 +15,11 @@ from geosoftmax.costs.base import Cost
 from geosoftmax.estimators._reading import (
     measure_of,
     read_classes,
-    read_decision,
+    read_decisions,
     read_order,
     rule_for,
     warn_of_alphabet,
+    warn_of_gaps,
     weigh,
 )
 from geosoftmax.functional import decide, geometric_softmax
@@ -33,6 +35,7 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
     class_weight: Any
     decision: Any
     classes_: np.ndarray
+    order_: np.ndarray
     n_features_in_: int
     coef_: np.ndarray
     intercept_: np.ndarray
@@ -60,17 +63,16 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
+            Columns are those of `classes_`.
         """
-        scores = self._scores(X)
-        alpha = geometric_softmax(torch.from_numpy(scores.astype(np.float64)), self.cost_)
-        return alpha.numpy().astype(scores.dtype, copy=False)
+        return _probabilities(self, _scores(self, X))[:, _sorted(self)]
 
     def predict_cost(self, X: Any) -> np.ndarray:
         """Return what predicting each class is expected to cost, by the measure of `decision`.
 
-        The measure is the distance in the order of the classes for ``"median"``, its square for
-        ``"mean"``, 0 or 1 for ``"mode"`` and ``"scores"``, and `cost_` for ``"cost"``. ``"auto"``
-        stands for one of these.
+        The measure is the distance between positions for ``"median"``, its square for ``"mean"``,
+        0 or 1 for ``"mode"`` and ``"scores"``, and `cost_` for ``"cost"``. ``"auto"`` stands for
+        one of these.
 
         Parameters
         ----------
@@ -79,11 +81,12 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
+            Columns are those of `classes_`.
         """
-        alpha = self.predict_proba(X)
+        alpha = _probabilities(self, _scores(self, X))
         measure = measure_of(_rule(self), self.cost_)
         expected = measure.expected(torch.from_numpy(alpha.astype(np.float64)))
-        return expected.detach().numpy().astype(alpha.dtype, copy=False)
+        return expected.detach().numpy().astype(alpha.dtype, copy=False)[:, _sorted(self)]
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return what `predict` maximises: minus the expected costs, or the scores.
@@ -98,10 +101,12 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            For two classes of shape (n_samples,): positive for the second.
+            Columns are those of `classes_`. For two classes of shape (n_samples,): positive for
+            the second.
         """
         check_is_fitted(self)
-        values = self._scores(X) if self.decision == "scores" else -self.predict_cost(X)
+        by_scores = _rule(self) == "scores"
+        values = _scores(self, X)[:, _sorted(self)] if by_scores else -self.predict_cost(X)
         return values[:, 1] - values[:, 0] if len(self.classes_) == 2 else values
 
     def predict(self, X: Any) -> np.ndarray:
@@ -115,26 +120,24 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples,)
         """
-        chosen = chosen_positions(self, X)
-        return self.classes_[chosen]
-
-    def _scores(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
-        return np.asarray(X @ self.coef_.T) + self.intercept_
+        (chosen,) = decided(self, X, [_rule(self)])
+        return self.order_[chosen]
 
     # ------------------------------------------------------------------ reading
 
     def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray]:
-        """Validate; set `classes_`; return X, the positions of the classes of y, the weights."""
-        read_decision(self.decision)
+        """Validate; set `order_`, `classes_`; return X, positions of the labels, the weights."""
         given = y
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS, order="C")
         order = read_order(given, self.classes, self.cost)
         warn_of_alphabet(y, order, self.cost)
-        self.classes_, target = read_classes(y, order)
+        self.order_, target = read_classes(y, order)
+        self.classes_ = np.sort(self.order_)
+        if order is None:
+            warn_of_gaps(self.order_, self.cost)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        return X, target, weigh(weight, self.class_weight, self.classes_, target, y)
+        return X, target, weigh(weight, self.class_weight, self.order_, target, y)
 
 
 def set_fitted(
@@ -145,21 +148,46 @@ def set_fitted(
     rule: str,
     dtype: Any,
 ) -> None:
-    """Set the fitted attributes, in the dtype of the samples."""
-    model.coef_, model.intercept_ = coef.astype(dtype), intercept.astype(dtype)
+    """Set the fitted attributes, in the dtype of the samples; rows of `coef` are in `order_`."""
+    rows = _sorted(model)
+    model.coef_, model.intercept_ = coef[rows].astype(dtype), intercept[rows].astype(dtype)
     model.cost_, model.decision_ = cost, rule
 
 
+def _sorted(model: LinearGeometric) -> np.ndarray:
+    """Return the positions in `order_` of the sorted `classes_`, as scikit-learn wants columns."""
+    return np.argsort(model.order_)
+
+
 def _rule(model: LinearGeometric) -> str:
-    return model.decision_ if model.decision == "auto" else rule_for(model.decision, [model.cost_])
+    """Return the rule to decide by: that of the fit, unless `decision` names one."""
+    named = read_decisions(model.decision)
+    if len(named) > 1 or named == ["auto"]:
+        return model.decision_
+    return rule_for(named[0], [model.cost_])
 
 
-def chosen_positions(model: LinearGeometric, X: Any) -> np.ndarray:
-    """Return the positions of the classes to predict."""
+def _scores(model: LinearGeometric, X: Any) -> np.ndarray:
+    """Return the scores, with columns in the order of the cost."""
     check_is_fitted(model)
-    rule = _rule(model)
-    if rule == "scores":
-        values = model.decision_function(X)
-        return (values > 0).astype(int) if values.ndim == 1 else values.argmax(1)
-    alpha = torch.from_numpy(model.predict_proba(X))
-    return decide(alpha, measure_of(rule, model.cost_)).numpy()
+    X = validate_data(model, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+    scores = np.asarray(X @ model.coef_.T) + model.intercept_
+    return scores[:, np.searchsorted(model.classes_, model.order_)]
+
+
+def _probabilities(model: LinearGeometric, scores: np.ndarray) -> np.ndarray:
+    alpha = geometric_softmax(torch.from_numpy(scores.astype(np.float64)), model.cost_)
+    return alpha.numpy().astype(scores.dtype, copy=False)
+
+
+def decided(model: LinearGeometric, X: Any, rules: Sequence[str]) -> list[np.ndarray]:
+    """Return the positions in `order_` of the classes to predict, under each of the rules."""
+    scores = _scores(model, X)
+    alpha = None
+    if any(rule != "scores" for rule in rules):
+        alpha = torch.from_numpy(_probabilities(model, scores))
+    return [
+        scores.argmax(1) if alpha is None or rule == "scores"
+        else decide(alpha, measure_of(rule, model.cost_)).numpy()
+        for rule in rules
+    ]  # fmt: skip

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
+from torch import Tensor
 
-from geosoftmax.costs import DenseCost, LineCost, TreeCost, ZeroOneCost
+from geosoftmax.costs import DenseCost, LineCost, ZeroOneCost
 from geosoftmax.costs.base import Cost
 
 NAMED_COSTS = ("squared", "absolute", "zero-one")
@@ -68,10 +70,29 @@ def warn_of_alphabet(y: np.ndarray, order: Any, cost: Any) -> None:
         )
 
 
+def warn_of_gaps(labels: np.ndarray, cost: Any) -> None:
+    """Say so where sorted labels are numbers, and a named cost puts them at other distances."""
+    named = [one for one in read_costs(cost) if isinstance(one, str) and one != "zero-one"]
+    if not named or len(labels) < 3 or labels.dtype.kind not in "iuf":
+        return
+    gaps = np.diff(labels.astype(np.float64))
+    if gaps.max() > (1 + 1e-6) * gaps.min():
+        power = 1 if named[0] == "absolute" else 2
+        warnings.warn(
+            f"the labels {labels.tolist()[:10]} are at uneven distances, and are taken as 0, 1, 2, "
+            f"…. If their distances count, give cost=LineCost(np.unique(y), p={power}). If only "
+            "their order counts, or other classes do not occur here, name all classes in "
+            "`classes`.",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
 def _by_position(cost: Any) -> bool:
     if isinstance(cost, str):
         return cost != "zero-one"
-    return not isinstance(cost, ZeroOneCost)  # names, where a cost has them, have given the order
+    # Names, where a cost has them, have given the order.
+    return not isinstance(cost, Cost) or cost.structure != "equal"
 
 
 def read_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -131,18 +152,27 @@ def read_costs(cost: Any) -> list[Any]:
     return [cost]
 
 
-def read_decision(decision: Any) -> str:
-    """Return the decision rule."""
-    if decision not in DECISIONS:
-        named = ", ".join(map(repr, DECISIONS))
-        raise ValueError(f"decision must be one of {named}; got {decision!r}.")
-    return decision
+def read_decisions(decision: Any) -> list[Any]:
+    """Return the candidates: those of a sequence of decision rules, or the only one."""
+    if isinstance(decision, str) or np.ndim(decision) != 1:
+        return [decision]
+    if len(decision) == 0:
+        raise ValueError("decision is an empty list; give at least one.")
+    return list(decision)
+
+
+def rules_for(decision: Any, costs: Sequence[Cost]) -> list[str]:
+    """Return the decision rules to choose among, each once."""
+    return list(dict.fromkeys(rule_for(one, costs) for one in read_decisions(decision)))
 
 
 def rule_for(decision: Any, costs: Sequence[Cost]) -> str:
     """Return the decision rule for costs among which one is chosen: what "auto" stands for."""
-    rule = read_decision(decision)
-    on_tree = any(isinstance(cost, TreeCost) for cost in costs)
+    if not isinstance(decision, str) or decision not in DECISIONS:
+        named = ", ".join(map(repr, DECISIONS))
+        raise ValueError(f"decision must be one of {named}; got {decision!r}.")
+    rule = str(decision)
+    on_tree = any(cost.structure == "tree" for cost in costs)
     if rule in ("median", "mean") and on_tree:
         raise ValueError(
             f"decision={decision!r} needs classes in an order, which the leaves of a tree do not "
@@ -150,19 +180,46 @@ def rule_for(decision: Any, costs: Sequence[Cost]) -> str:
         )
     if rule != "auto":
         return rule
-    on_line = any(isinstance(cost, LineCost) for cost in costs)
+    on_line = any(cost.positions is not None for cost in costs)
     if on_line and not on_tree:
         return "median"
     return "cost" if len(costs) == 1 else "mode"  # expected costs of several do not compare
 
 
 def measure_of(decision: str, cost: Cost) -> Cost:
-    """Return what a decision costs: the measure of which it has the least expected value."""
+    """Return what a decision costs: the measure of which it has the least expected value.
+
+    Medians and means are of the positions of the cost, and of ranks where it has none.
+    """
     if decision == "cost":
         return cost
     if decision in ("mode", "scores"):
         return ZeroOneCost(cost.size)
-    return LineCost(cost.size, p=1 if decision == "median" else 2)
+    positions = places_of(cost)
+    p = 1 if decision == "median" else 2
+    return LineCost(cost.size if positions is None else positions, p=p)
+
+
+def places_of(cost: Cost) -> Tensor | None:
+    """Return the positions of classes that lie on a line."""
+    return cost.factors[0].positions if len(cost.shape) == 1 else None
+
+
+def common_measure(decision: str, costs: Sequence[Cost]) -> Cost:
+    """Return the measure by which settings with any of the costs can be compared."""
+    placed = [cost for cost in costs if places_of(cost) is not None]
+    first, *others = [measure_of(decision, cost) for cost in placed or costs]
+    if decision == "cost" and len(costs) > 1:
+        raise ValueError(
+            "decision='cost' has a measure of its own for each of the costs, so they cannot be "
+            "compared. Give scoring, or one cost."
+        )
+    if any(not torch.equal(first.matrix(), other.matrix()) for other in others):
+        raise ValueError(
+            f"the costs have different positions of the classes, so that errors of the {decision} "
+            "cannot be compared. Give scoring, or costs with the same positions."
+        )
+    return first
 
 
 def read_number(name: str, value: Any, *, positive: bool = False) -> float:
@@ -202,6 +259,11 @@ def weigh(
             )
         else:
             of_class = compute_class_weight(class_weight, classes=classes, y=y)
+        if not (np.isfinite(of_class) & (of_class >= 0)).all():
+            raise ValueError(
+                "class_weight must be finite and at least 0 for every class; got "
+                f"{dict(zip(classes.tolist(), of_class.tolist(), strict=True))}."
+            )
         weight = weight * of_class[target]
     seen = np.unique(target[weight > 0])
     if len(seen) < 2:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -10,15 +11,17 @@ import torch
 from torch import Tensor
 
 from geosoftmax import solvers
+from geosoftmax.costs.base import Cost
 from geosoftmax.operators import Options
 from geosoftmax.solvers.base import Purpose
-from geosoftmax.validation import check_options, refuse_torchscript
+from geosoftmax.validation import check_options, is_readable, refuse_torchscript
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 #: Devices that autocast knows (asking torch for them breaks the graphs of torch.compile).
 _WITH_AUTOCAST = ("cpu", "cuda", "mps", "xpu")
+_HALVES = (torch.float16, torch.bfloat16)
 
 
 def full_precision(function: F) -> F:
@@ -35,18 +38,43 @@ def full_precision_loss(function: F) -> F:
 
 
 def _without_autocast(function: F, widen: bool) -> F:
+    first = next(iter(inspect.signature(function).parameters))
+
     @functools.wraps(function)
-    def wrapped(signal: Tensor, *args: Any, **kwargs: Any) -> Any:
-        device = signal.device.type if isinstance(signal, Tensor) else "cpu"
-        if device not in _WITH_AUTOCAST or not torch.is_autocast_enabled(device):
-            return function(signal, *args, **kwargs)
-        with torch.autocast(device, enabled=False):
-            if widen and signal.dtype in (torch.float16, torch.bfloat16):
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        signal = args[0] if args else kwargs.get(first)
+        if not isinstance(signal, Tensor) or not _has_autocast(signal):
+            return function(*args, **kwargs)
+        with torch.autocast(signal.device.type, enabled=False):
+            if widen and signal.dtype in _HALVES:
                 signal = signal.to(torch.float32)
-            return function(signal, *args, **kwargs)
+            if args:
+                return function(signal, *args[1:], **kwargs)
+            return function(**{**kwargs, first: signal})
 
     wrapped.__prepare_scriptable__ = refuse_torchscript  # pyright: ignore  # torch.jit.script asks
     return cast(F, wrapped)
+
+
+def _has_autocast(signal: Tensor) -> bool:
+    device = "cpu" if signal.is_cpu else signal.device.type  # the latter takes longer
+    return device in _WITH_AUTOCAST and torch.is_autocast_enabled(device)
+
+
+def divergence_dtype(alpha: Tensor, beta: Tensor) -> torch.dtype:
+    """Return the dtype of a divergence: that of the distributions; float32 under autocast.
+
+    Its value is a loss. The distributions themselves are not widened: how far they may be from
+    summing to 1 depends on the dtype that they came in.
+    """
+    dtype = torch.promote_types(alpha.dtype, beta.dtype)
+    return torch.float32 if dtype in _HALVES and _has_autocast(alpha) else dtype
+
+
+def check_learnt(cost: Cost) -> None:
+    """Refuse a cost that is learnt and has become invalid. Elsewhere its plans do so."""
+    if cost.parameter.requires_grad and is_readable(*cost.tensors):
+        cost.check()
 
 
 def computed(signal: Tensor) -> Tensor:
@@ -62,8 +90,10 @@ def settle(
     method: str,
 ) -> Options:
     """Check the options of a solve, and fill in those that were left open."""
-    if tol is None and max_iter is None and method == "auto" and (purpose, came_in) in _DEFAULTS:
-        return _DEFAULTS[purpose, came_in]
+    if tol is None and max_iter is None and method == "auto":
+        found = _DEFAULTS.get((purpose, came_in))
+        if found is not None:
+            return found
     check_options(tol, max_iter)
     if tol is None:
         tol = solvers.default_tolerance(came_in, purpose)

@@ -10,7 +10,12 @@ from torch import Tensor
 from geosoftmax import autograd, operators
 from geosoftmax.costs.base import Cost
 from geosoftmax.functional.axes import Dim, axes_of, outputs_back, outputs_last, second_last
-from geosoftmax.functional.calls import computed, full_precision
+from geosoftmax.functional.calls import (
+    check_learnt,
+    computed,
+    divergence_dtype,
+    full_precision,
+)
 from geosoftmax.functional.targets import Target
 from geosoftmax.solvers.base import SinkhornPlan
 from geosoftmax.validation import (
@@ -114,7 +119,6 @@ def _fused_plan(alpha: Tensor, cost: Cost) -> SinkhornPlan | None:
     return operators.sinkhorn_plan(alpha, cost, single=True)
 
 
-@full_precision
 def hausdorff_divergence(
     alpha: Tensor, beta: Tensor, cost: Cost, *, dim: Dim = None, symmetric: bool = False
 ) -> Tensor:
@@ -136,6 +140,7 @@ def hausdorff_divergence(
     Returns
     -------
     Tensor, shape batch
+        In the dtype of the distributions; under autocast in float32, as a loss.
 
     Examples
     --------
@@ -145,6 +150,13 @@ def hausdorff_divergence(
     >>> hausdorff_divergence(left, right, LineCost(3))
     tensor(2.)
     """
+    divergence = _divergence(alpha, beta, cost, dim, symmetric)
+    return divergence.to(divergence_dtype(alpha, beta))
+
+
+@full_precision
+def _divergence(alpha: Tensor, beta: Tensor, cost: Cost, dim: Dim, symmetric: bool) -> Tensor:
+    """Return the divergence in float64."""
     if dim is not None:
         axes = axes_of("alpha", alpha, cost, dim)
         beta = second_last("beta", beta, "alpha", alpha, axes)
@@ -163,7 +175,7 @@ def hausdorff_divergence(
         excess = (b - 1 / cost.size).sum(autograd.signal_dims(cost))
         of_a = autograd.negentropy(a, v, cost)
         divergence = of_a - autograd.inner(a, of_beta, cost) + excess
-    return at_least_zero(divergence).to(torch.promote_types(alpha.dtype, beta.dtype))
+    return at_least_zero(divergence)
 
 
 @full_precision
@@ -202,6 +214,7 @@ def c_transform(f: Tensor, alpha: Tensor, cost: Cost, *, dim: Dim = None) -> Ten
     if is_readable(f, alpha):
         check_distribution_values("alpha", alpha, cost, SUM_TOLERANCE[alpha.dtype])
         check_finite_where_positive(f, alpha)
+    check_learnt(cost)
     potential, mass = computed(f), computed(alpha)
     inside = mass.detach() > 0
     dims = autograd.signal_dims(cost)

@@ -124,12 +124,12 @@ def _index_loss(
     if plan.index_loss is None or f.numel() == 0:
         return None
     check_index_shape(target, f, cost, dim)
-    found = plan.index_loss(f.detach(), target, ignore_index, reduction, options.max_iter)
-    if found.bad:
+    loss, slope, gap, bad = plan.index_loss(f, target, ignore_index, reduction, options.max_iter)
+    if bad:
         check_class_indices(target, f, cost, ignore_index, dim)
-    if not found.gap <= options.tol:
+    if not gap <= options.tol:
         operators.solve(f.detach(), cost, options)  # says what is wrong
-    return autograd.fused_index_loss(f, target, found, cost, reduction, ignore_index, options)
+    return autograd.fused_index_loss(f, target, loss, slope, cost, reduction, ignore_index, options)
 
 
 def _distribution_loss(

@@ -8,7 +8,12 @@ from torch import Tensor
 from geosoftmax import autograd
 from geosoftmax.costs.base import Cost
 from geosoftmax.functional.axes import Dim, axes_of, outputs_back, outputs_last, target_last
-from geosoftmax.functional.calls import computed, full_precision, full_precision_loss
+from geosoftmax.functional.calls import (
+    check_learnt,
+    computed,
+    full_precision,
+    full_precision_loss,
+)
 from geosoftmax.functional.entropy import fenchel_young
 from geosoftmax.functional.targets import Target, read_target, reduce_loss, share_of
 from geosoftmax.solvers import registry
@@ -51,6 +56,7 @@ def potential_softmax(logits: Tensor, cost: Cost, *, dim: Dim = None) -> Tensor:
         return outputs_back(potential_softmax(outputs_last(logits, axes), cost), axes)
     check_signal("logits", logits, cost)
     check_finite("logits", logits, _NO_MASKS)
+    check_learnt(cost)
     v, _ = autograd.half_exponential(computed(logits), cost)
     weighted = v * autograd.product(v, cost)
     alpha = weighted / weighted.sum(autograd.signal_dims(cost), keepdim=True)
@@ -93,6 +99,7 @@ def potential_logistic_loss(
         logits = outputs_last(logits, axes)
     check_signal("logits", logits, cost)
     check_finite("logits", logits, _NO_MASKS)
+    check_learnt(cost)
     check_reduction(reduction)
     wanted = read_target(target, logits, cost, dim=dim)
     g = computed(logits)
@@ -159,4 +166,5 @@ def smooth_scores(scores: Tensor, cost: Cost, *, dim: Dim = None) -> Tensor:
         return outputs_back(smooth_scores(outputs_last(scores, axes), cost), axes)
     check_signal("scores", scores, cost)
     check_finite("scores", scores, "They would spread: smooth first, then mask with -inf.")
+    check_learnt(cost)
     return autograd.average(computed(scores), cost).to(scores.dtype)

@@ -16,11 +16,9 @@ class AcceleratedNumba(Solver):
     backend = "numba"
 
     def accepts(self, cost: Cost, request: Request) -> str | None:
-        """What the compiled exchange holds."""
         return no_compiled_polish(cost, request)
 
     def prepare(self, cost: Cost, request: Request) -> Plan:
-        """Return a plan that iterates, then polishes."""
         return _plan(cost, request, CompiledPolish(cost))
 
 
@@ -32,11 +30,9 @@ class AcceleratedReference(Solver):
     row = ("any other", "more", "to ``tol``, certified")
 
     def accepts(self, cost: Cost, request: Request) -> str | None:
-        """All costs."""
         return None
 
     def prepare(self, cost: Cost, request: Request) -> Plan:
-        """Return a plan that iterates, then polishes."""
         return _plan(cost, request, Polish(cost))
 
 

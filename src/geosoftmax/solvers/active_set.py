@@ -34,11 +34,9 @@ class ActiveSetNumba(Solver):
     backend = "numba"
 
     def accepts(self, cost: Cost, request: Request) -> str | None:
-        """All costs, on CPUs."""
         return without_numba(request) or _too_large(cost, request)
 
     def prepare(self, cost: Cost, request: Request) -> Plan:
-        """Return a plan of one compiled call."""
         from geosoftmax.backends.numba import active_set
 
         kernel = active_set.kernel(dense_tables(cost))
@@ -53,11 +51,9 @@ class ActiveSetReference(Solver):
     row = ("any other", f"up to {MOST_OUTPUTS}", "exact")
 
     def accepts(self, cost: Cost, request: Request) -> str | None:
-        """All costs."""
         return _too_large(cost, request)
 
     def prepare(self, cost: Cost, request: Request) -> Plan:
-        """Return a plan in plain torch."""
         kernel, flat = Products(cost), Products(_flat(cost))
 
         def rows(b: Tensor, start: Tensor | None, max_iter: int) -> Rows:

@@ -29,6 +29,11 @@ Purpose = Literal[
 #: What a fused solve returns: alpha, u, lower, upper, iterations.
 Fused = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
+#: A loss of class indices, reduced; its slope in the scores; the largest certified gap, NaN where
+#: scores have no solution; and how many targets are neither a class nor ignored. If there are any,
+#: the rest means nothing.
+IndexLoss = tuple[Tensor, Tensor, float, int]
+
 MAX_ITER = 5000
 
 
@@ -78,17 +83,6 @@ class SolveRows(Protocol):
         ...
 
 
-class IndexLoss(NamedTuple):
-    """A loss of class indices, reduced, and its slope in the scores."""
-
-    loss: Tensor
-    slope: Tensor
-    #: The largest certified gap; NaN where scores have no solution.
-    gap: float
-    #: How many targets are neither a class nor ignored. Then the rest means nothing.
-    bad: int
-
-
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """A solver of (QP), prepared for one cost and one request.
@@ -114,7 +108,8 @@ class Plan:
     predict: Callable[[Tensor], tuple[Tensor, float]] | None = None
     #: ``(scores, distributions, max_iter, share) -> loss, slope`` of each sample, times the share.
     loss: Callable[[Tensor, Tensor, int, float], tuple[Tensor, Tensor]] | None = None
-    #: ``(scores, indices, ignore_index, reduction, max_iter)``.
+    #: ``(scores, indices, ignore_index, reduction, max_iter)``; the scores may require gradients,
+    #: of which it records none.
     index_loss: Callable[[Tensor, Tensor, int, str, int], IndexLoss] | None = None
 
 

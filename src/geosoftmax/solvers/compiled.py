@@ -33,11 +33,11 @@ def compiled_plan(method: str, kernel: Kernel, cost: Cost, request: Request) -> 
         scores: Tensor, target: Tensor, ignored: int, reduction: str, max_iter: int
     ) -> IndexLoss:
         if scores.dim() == 2 and target.dim() == 1:
-            return IndexLoss(*kernel.loss(scores, target, ignored, reduction))
-        flat = scores.reshape(-1, d), target.reshape(-1)
+            return kernel.loss(scores, target, ignored, reduction)
+        flat = scores.detach().reshape(-1, d), target.reshape(-1)
         loss, slope, gap, bad = kernel.loss(*flat, ignored, reduction)
         loss = loss.reshape(target.shape) if reduction == "none" else loss
-        return IndexLoss(loss, slope.reshape(scores.shape), gap, bad)
+        return loss, slope.reshape(scores.shape), gap, bad
 
     per_row = bool(cost.batch_shape)
     return Plan(

@@ -28,11 +28,9 @@ class FitNumba(Solver):
     purposes = ("fit",)
 
     def accepts(self, cost: Cost, request: Request) -> str | None:
-        """One cost for all samples, on CPUs."""
         return _misfit(cost) or without_numba(request)
 
     def prepare(self, cost: Cost, request: Request) -> FitPlan:
-        """Return a plan with compiled losses where the cost is small."""
         from geosoftmax.backends.numba import fitting
 
         workspace: Callable[[Any, Any], Any] | None = None
@@ -50,10 +48,8 @@ class FitReference(Solver):
     purposes = ("fit",)
 
     def accepts(self, cost: Cost, request: Request) -> str | None:
-        """One cost for all samples."""
         return _misfit(cost)
 
     def prepare(self, cost: Cost, request: Request) -> FitPlan:
-        """Return a plan in numpy."""
         loops = reference.two_loop_first, reference.two_loop_second
         return FitPlan(None, reference.add_inverses, *loops)

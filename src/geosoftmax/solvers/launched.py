@@ -26,9 +26,10 @@ def launched_plan(
     ) -> IndexLoss:
         from geosoftmax.backends.triton import index_loss
 
+        scores = scores.detach()
         alpha, _, lower, _, _ = fused(scores, max_iter)
-        found = index_loss.finish(alpha, lower, scores, target, ignored, reduction)
-        return IndexLoss(*found, gap=0.0, bad=0)  # nothing is read: what is wrong becomes NaN
+        loss, slope = index_loss.finish(alpha, lower, scores, target, ignored, reduction)
+        return loss, slope, 0.0, 0  # nothing is read: what is wrong becomes NaN
 
     return Plan(
         method, request, len(cost.shape), kernel, rows, waits=False,

@@ -18,11 +18,9 @@ class Lbfgs(Solver):
     backend = "reference"
 
     def accepts(self, cost: Cost, request: Request) -> str | None:
-        """All costs, if asked for by name."""
         return "it is only chosen by name" if request.method == "auto" else None
 
     def prepare(self, cost: Cost, request: Request) -> Plan:
-        """Return a plan in plain torch."""
         kernel = Products(cost)
 
         def rows(b: Tensor, start: Tensor | None, max_iter: int) -> Rows:

@@ -29,11 +29,9 @@ class ThresholdPortable(Solver):
     purposes = ("onnx",)
 
     def accepts(self, cost: Cost, request: Request) -> str | None:
-        """Costs with one distance."""
         return None if cost.structure == "equal" else "it solves a ZeroOneCost"
 
     def prepare(self, cost: Cost, request: Request) -> OnnxPlan:
-        """Return the threshold as a function of ``b``."""
         from geosoftmax.backends import portable
 
         equal = cost.as_equal()
@@ -48,13 +46,11 @@ class HullPortable(Solver):
     purposes = ("onnx",)
 
     def accepts(self, cost: Cost, request: Request) -> str | None:
-        """Lines with p = 1."""
         if cost.structure != "line":
             return "it solves a LineCost with p=1"
         return _too_large(cost, LONGEST_LINE)
 
     def prepare(self, cost: Cost, request: Request) -> OnnxPlan:
-        """Return the difference of slopes as a function of ``b``."""
         from geosoftmax.backends import portable
 
         line = cost.as_line()
@@ -69,13 +65,11 @@ class ActiveSetPortable(Solver):
     purposes = ("onnx",)
 
     def accepts(self, cost: Cost, request: Request) -> str | None:
-        """All small costs."""
         if cost.batch_shape:
             return "there is one cost per sample"
         return _too_large(cost, MOST_OUTPUTS)
 
     def prepare(self, cost: Cost, request: Request) -> OnnxPlan:
-        """Return the pivoting method as a function of ``b``."""
         from geosoftmax.backends import portable
 
         K = cost.kernel()

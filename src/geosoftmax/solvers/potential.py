@@ -17,7 +17,6 @@ class PotentialTriton(Solver):
     purposes = ("potential",)
 
     def accepts(self, cost: Cost, request: Request) -> str | None:
-        """Planes that fit into shared memory, in float32."""
         lacks = without_triton(request)
         if lacks:
             return lacks
@@ -30,7 +29,6 @@ class PotentialTriton(Solver):
         return f"its kernel holds planes with sides up to {potential.LONGEST_SIDE}"
 
     def prepare(self, cost: Cost, request: Request) -> PotentialPlan:
-        """Return a plan of one launch."""
         from geosoftmax.backends.triton import potential
 
         made = potential.make_tables([factor.matrix() for factor in cost.detach().factors])

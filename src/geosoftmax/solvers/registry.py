@@ -15,10 +15,8 @@ from geosoftmax.solvers.active_set import ActiveSetNumba, ActiveSetReference
 from geosoftmax.solvers.base import OnnxPlan, Purpose, Request, Solver
 from geosoftmax.solvers.fitting import FitNumba, FitReference
 from geosoftmax.solvers.growing_set import GrowingSetNumba
-from geosoftmax.solvers.hull import HullNumba, HullReference, HullTriton
 from geosoftmax.solvers.lbfgs import Lbfgs
 from geosoftmax.solvers.plans import PLANS
-from geosoftmax.solvers.policy import PolicyNumba, PolicyReference, PolicyTriton
 from geosoftmax.solvers.portable import (
     ADVICE,
     ActiveSetPortable,
@@ -38,14 +36,12 @@ from geosoftmax.solvers.splitting import (
     SplittingReference,
     SplittingTriton,
 )
+from geosoftmax.solvers.structured import STRUCTURED
 from geosoftmax.solvers.support import SupportNumba, SupportReference
-from geosoftmax.solvers.threshold import ThresholdNumba, ThresholdReference
 from geosoftmax.validation import is_readable
 
 SOLVERS: list[Solver] = [
-    ThresholdNumba(), ThresholdReference(),
-    HullNumba(), HullTriton(), HullReference(),
-    PolicyNumba(), PolicyTriton(), PolicyReference(),
+    *STRUCTURED,
     SplittingTriton(), RefinedTriton(),
     ActiveSetNumba(), ActiveSetReference(),
     GrowingSetNumba(),

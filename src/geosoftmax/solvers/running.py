@@ -9,6 +9,7 @@ from torch import Tensor
 
 from geosoftmax.backends import reference
 from geosoftmax.backends.reference import Rows
+from geosoftmax.backends.settings import sequential_allowance
 from geosoftmax.solvers.base import Fused, OnnxPlan, Plan
 from geosoftmax.solvers.solution import ConvergenceWarning, has_converged
 from geosoftmax.validation import check_init_values, check_peaks, is_readable
@@ -65,9 +66,13 @@ def explain(plan: Plan, scores: Tensor, answer: Fused, max_iter: int) -> None:
     if late == 0:
         return
     gap, stopped = upper - lower, int(iterations.max())
-    advice = "raise max_iter, or ask for a larger tol"
-    if stopped < max_iter:
+    floor = 2 * sequential_allowance(plan.kernel.terms, lower.dtype)
+    if bool(has_converged(lower, upper, 2 * floor).all()):
+        advice = f"rounding alone takes {floor:.0e} of it, so ask for tol={2 * floor:.0e}"
+    elif stopped < max_iter:
         advice = "ask for a larger tol"
+    else:
+        advice = "raise max_iter, or ask for a larger tol"
     warnings.warn(
         f"{late} of {gap.numel()} rows did not reach tol={tol:g}: the worst certified gap is "
         f"{float(gap.max()):.1e} after {stopped} iterations of {plan.method!r}. "

@@ -35,7 +35,6 @@ class SinkhornTriton(Solver):
     purposes = ("sinkhorn",)
 
     def accepts(self, cost: Cost, request: Request) -> str | None:
-        """Planes, and other costs whose matrix is small, on GPUs."""
         lacks = without_triton(request)
         if lacks:
             return lacks
@@ -50,7 +49,6 @@ class SinkhornTriton(Solver):
         return f"its kernels hold {rows.LARGEST_MATRIX} outputs, or a plane"
 
     def prepare(self, cost: Cost, request: Request) -> SinkhornPlan:
-        """Return a plan of one launch."""
         from geosoftmax.backends.triton import grid, sinkhorn
 
         still = cost.detach()
@@ -74,13 +72,11 @@ class SinkhornNumba(Solver):
     purposes = ("sinkhorn",)
 
     def accepts(self, cost: Cost, request: Request) -> str | None:
-        """Small costs, on CPUs."""
         if cost.size > LARGEST_COMPILED:
             return f"its kernel is for up to {LARGEST_COMPILED} outputs"
         return without_numba(request)
 
     def prepare(self, cost: Cost, request: Request) -> SinkhornPlan:
-        """Return a plan of one compiled call."""
         from geosoftmax.backends.numba.sinkhorn import sinkhorn
 
         made, shape = dense_tables(cost), cost.shape
@@ -100,13 +96,11 @@ class SinkhornScans(Solver):
     purposes = ("sinkhorn",)
 
     def accepts(self, cost: Cost, request: Request) -> str | None:
-        """Lines with p = 1 and trees, on CPUs."""
         if cost.structure not in ("line", "tree"):
             return "its products are along lines and trees"
         return without_numba(request)
 
     def prepare(self, cost: Cost, request: Request) -> SinkhornPlan:
-        """Return a plan with a compiled product."""
         from geosoftmax.backends.numba import products
 
         made = line_tables(cost) if cost.structure == "line" else tree_tables(cost)
@@ -121,11 +115,9 @@ class SinkhornReference(Solver):
     purposes = ("sinkhorn",)
 
     def accepts(self, cost: Cost, request: Request) -> str | None:
-        """All costs."""
         return None
 
     def prepare(self, cost: Cost, request: Request) -> SinkhornPlan:
-        """Return a plan in plain torch."""
         return _plain(Products(cost).matvec, cost.shape)
 
 

@@ -17,8 +17,33 @@ def has_converged(lower: Tensor, upper: Tensor, tol: float) -> Tensor:
     return upper - lower <= tol + 8 * torch.finfo(upper.dtype).eps * upper.abs()
 
 
+class Bracketed:
+    """An answer with a certificate: ``lower ≤ value ≤ upper``, and the gap that was asked for."""
+
+    lower: Tensor
+    upper: Tensor
+    tol: float
+    method: str
+
+    @property
+    def gap(self) -> Tensor:
+        """``upper - lower``: how exact the value is, at most."""
+        return self.upper - self.lower
+
+    @property
+    def converged(self) -> Tensor:
+        """Whether ``gap ≤ tol``, up to the rounding of the bounds themselves; of shape batch."""
+        return has_converged(self.lower, self.upper, self.tol)
+
+    def _described(self) -> str:
+        rows = self.lower.numel()
+        worst = float(self.gap.max()) if rows else 0.0
+        done = int(self.converged.sum())
+        return f"method={self.method!r}, converged={done}/{rows}, worst gap={worst:.1e}"
+
+
 @dataclasses.dataclass(frozen=True)
-class Solution:
+class Solution(Bracketed):
     """The answer of a solve, with its certificate.
 
     ``lower ≤ g-LSE(scores) ≤ upper`` holds whatever the solver did: it is checked, not assumed.
@@ -47,21 +72,5 @@ class Solution:
     tol: float
     method: str
 
-    @property
-    def gap(self) -> Tensor:
-        """``upper - lower``: how exact the value is, at most."""
-        return self.upper - self.lower
-
-    @property
-    def converged(self) -> Tensor:
-        """Whether ``gap ≤ tol``, up to the rounding of the bounds themselves; of shape batch."""
-        return has_converged(self.lower, self.upper, self.tol)
-
     def __repr__(self) -> str:
-        rows = self.lower.numel()
-        worst = float(self.gap.max()) if rows else 0.0
-        done = int(self.converged.sum())
-        return (
-            f"Solution(shape={tuple(self.alpha.shape)}, method={self.method!r}, "
-            f"converged={done}/{rows}, worst gap={worst:.1e})"
-        )
+        return f"Solution(shape={tuple(self.alpha.shape)}, {self._described()})"

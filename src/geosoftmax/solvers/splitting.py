@@ -59,7 +59,6 @@ class SplittingTriton(Solver):
     backend = "triton"
 
     def accepts(self, cost: Cost, request: Request) -> str | None:
-        """Planes, small grids of three dimensions, and costs whose matrix is small, on GPUs."""
         lacks = without_triton(request) or _misfit(cost)
         if lacks:
             return lacks
@@ -76,7 +75,6 @@ class SplittingTriton(Solver):
         )
 
     def prepare(self, cost: Cost, request: Request) -> Plan:
-        """Return a plan of one launch."""
         from geosoftmax.backends.triton import grid, rows
 
         parts = spectrum(cost)
@@ -110,7 +108,6 @@ class RefinedTriton(Solver):
     purposes = ("value", "distribution", "loss", "support")
 
     def accepts(self, cost: Cost, request: Request) -> str | None:
-        """Planes and small costs that nothing else solves exactly, on GPUs."""
         lacks = without_triton(request) or _misfit(cost)
         if lacks:
             return lacks
@@ -132,7 +129,6 @@ class RefinedTriton(Solver):
         return f"its kernels hold planes with sides up to {longest}, or up to {largest} outputs"
 
     def prepare(self, cost: Cost, request: Request) -> Any:
-        """Return a plan of one launch."""
         from geosoftmax.backends.triton import predict, predict_rows, refine
         from geosoftmax.solvers.base import MAX_ITER
 
@@ -176,11 +172,9 @@ class SplittingNumba(Solver):
     backend = "numba"
 
     def accepts(self, cost: Cost, request: Request) -> str | None:
-        """Grids; by name any cost whose matrix is small; on CPUs."""
         return _misfit(cost) or _not_chosen(cost, request) or no_compiled_polish(cost, request)
 
     def prepare(self, cost: Cost, request: Request) -> Plan:
-        """Return a plan that iterates, then polishes."""
         kernel = Products(cost)
         rows = splitting_rows(cost, request, kernel, CompiledPolish(cost))
         return Plan(self.method, request, len(cost.shape), kernel, rows)
@@ -198,11 +192,9 @@ class SplittingReference(Solver):
     )
 
     def accepts(self, cost: Cost, request: Request) -> str | None:
-        """Grids; by name any cost whose matrix is small."""
         return _misfit(cost) or _not_chosen(cost, request)
 
     def prepare(self, cost: Cost, request: Request) -> Plan:
-        """Return a plan that iterates, then polishes."""
         kernel = Products(cost)
         rows = splitting_rows(cost, request, kernel, Polish(cost))
         return Plan(self.method, request, len(cost.shape), kernel, rows)

@@ -19,13 +19,11 @@ class SupportNumba(Solver):
     purposes = ("support",)
 
     def accepts(self, cost: Cost, request: Request) -> str | None:
-        """Trees, on CPUs."""
         if cost.structure != "tree":
             return "it solves a TreeCost"
         return without_numba(request)
 
     def prepare(self, cost: Cost, request: Request) -> SupportPlan:
-        """Return a plan of one compiled call."""
         from geosoftmax.backends.numba import policy
 
         tables, d = tree_tables(cost), cost.size
@@ -47,11 +45,9 @@ class SupportReference(Solver):
     purposes = ("support",)
 
     def accepts(self, cost: Cost, request: Request) -> str | None:
-        """All costs."""
         return None
 
     def prepare(self, cost: Cost, request: Request) -> SupportPlan:
-        """Return a plan in plain torch."""
         double = reference.certificate_dtype(request.device)
         still = cost.detach().to(dtype=double)
 

@@ -95,6 +95,11 @@ class Drawings:
             )
         return found
 
+    def counts(self) -> dict[str, int]:
+        """Return how many pictures there are, how many are blank, and those of each part."""
+        parts = {name: len(rows) for name, rows in self.split()._asdict().items()}
+        return {"pictures": len(self.images), "blank": self.blank, **parts}
+
     def ink(self) -> float:
         """Return how much of a picture is ink, from 0 to 1: the mean over the first thousand."""
         x = self.images[self.rows[:1000]].astype(np.float32)

@@ -13,13 +13,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from rich.console import Console
 from rich.progress import track
 
 from geosoftmax_experiments.figures.stored import Stored, read_stored
 from geosoftmax_experiments.figures.style import SMALL, WIDTH, bare, plain
-from geosoftmax_experiments.vae.figures import MARKERS
+from geosoftmax_experiments.vae.figures import MARKERS, draw_curve, plain_numbers
 from geosoftmax_experiments.vae.frontier import REFERENCE
 from geosoftmax_experiments.vae.layers import LAYERS
 
@@ -123,13 +122,17 @@ def _draw_curves(figure: Figure, stored: Stored) -> None:
     for k, (x, label) in enumerate((("epoch", "epochs"), ("seconds", "seconds of training"))):
         place = left + k * (width + gap), foot, width, CURVES - foot - 0.5
         axis = _add_axes(figure, place)
-        for loss in stored.weights:
-            _draw_curve(axis, stored, loss, x)
+        for loss, weight in stored.weights.items():
+            style: Any = {
+                "marker": MARKERS[loss],
+                "markevery": (3, 8),
+                "markersize": 3.5,
+                "lw": 1.2,
+            }
+            draw_curve(axis, stored.rows, loss, weight, x, "{}: weight {:g}, {:.0f} nats", **style)
         plain(axis, "", label, "" if k else "Hausdorff divergence D(α‖β)")
         axis.set_yscale("log")
-        axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 4.0)))
-        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.yaxis.set_minor_formatter(NullFormatter())
+        plain_numbers(axis.yaxis, (1.0, 2.0, 4.0))
     lines = figure.axes[-1].get_legend_handles_labels()
     figure.legend(*lines, loc="lower center", ncols=2, fontsize=SMALL, frameon=False)
     figure.text(
@@ -141,21 +144,3 @@ def _draw_curves(figure: Figure, stored: Stored) -> None:
         ha="center",
         va="top",
     )
-
-
-def _draw_curve(axis: Axes, stored: Stored, loss: str, x: str) -> None:
-    rows, layer = stored.at(loss), LAYERS[loss]
-    epochs = rows.groupby("epoch")
-    place, value = epochs[x].mean(), epochs["hausdorff"]
-    rate = rows.loc[rows["epoch"] == rows["epoch"].max(), "latent_kl"].mean()
-    axis.plot(
-        place,
-        value.mean(),
-        color=layer.colour,
-        marker=MARKERS[loss],
-        markevery=(3, 8),
-        markersize=3.5,
-        lw=1.2,
-        label=f"{layer.label}: weight {stored.weights[loss]:g}, {rate:.0f} nats",
-    )
-    axis.fill_between(place, value.min(), value.max(), color=layer.colour, alpha=0.2, lw=0)

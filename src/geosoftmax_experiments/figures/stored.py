@@ -17,8 +17,8 @@ import pandas as pd
 
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.files import read_json
-from geosoftmax_experiments.vae.kept import read_kept
 from geosoftmax_experiments.vae.layers import LAYERS
+from geosoftmax_experiments.vae.pictures import read_pictures
 
 __all__ = ["STORED", "Stored", "read_stored"]
 
@@ -51,16 +51,11 @@ class Stored:
     reconstructions: dict[str, np.ndarray]
     samples: dict[str, np.ndarray]
 
-    def at(self, loss: str) -> Any:
-        """Return the rows of a loss at its weight: all seeds and epochs."""
-        rows = self.rows
-        return rows[(rows["loss"] == loss) & (rows["weight"] == self.weights[loss])]
-
     def rate(self, loss: str) -> float:
         """Return the latent KL, in nats, of the run that pictures show: the first seed."""
-        rows = self.at(loss)
-        first = rows[rows["seed"] == 0]
-        return float(first.loc[first["epoch"].idxmax(), "latent_kl"])
+        rows = self.rows[(self.rows["loss"] == loss) & (self.rows["seed"] == 0)]
+        own = rows[rows["weight"] == self.weights[loss]]
+        return float(own.loc[own["epoch"].idxmax(), "latent_kl"])
 
 
 def read_stored(name: str) -> Stored:
@@ -77,7 +72,7 @@ def read_stored(name: str) -> Stored:
         # Labels are those of layers, and a second line that says the rate.
         shown = {
             picture: {label.split("\n")[0]: found.numpy() for label, found in lines.items()}
-            for picture, lines in read_kept(path).items()
+            for picture, lines in read_pictures(path).items()
         }
         reconstructions, samples = (
             {loss: shown[picture][names[loss]] for loss in weights}

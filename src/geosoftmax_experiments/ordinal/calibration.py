@@ -20,11 +20,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 from rich.console import Console
 from rich.progress import track
+from sklearn.preprocessing import StandardScaler
 
 from geosoftmax import LineCost, geometric_logistic_loss, geometric_softmax, hausdorff_divergence
 from geosoftmax_experiments.data.ordinal import Fold
-from geosoftmax_experiments.ordinal.selection import standardise
-from geosoftmax_experiments.pages import save, write_csv
+from geosoftmax_experiments.report import save, write_csv
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 
@@ -64,9 +64,9 @@ def train(fold: Fold, scores: str, steps: int, seed: int, console: Console) -> p
 
     The test samples of the fold are the validation set.
     """
-    mean, spread = standardise(fold.X_train)
+    scaler: Any = StandardScaler().fit(fold.X_train)
     X = {"train": fold.X_train, "validation": fold.X_test}
-    X = {part: torch.from_numpy((x - mean) / spread) for part, x in X.items()}
+    X = {part: torch.from_numpy(scaler.transform(x)) for part, x in X.items()}
     y = {"train": torch.from_numpy(fold.y_train), "validation": torch.from_numpy(fold.y_test)}
     cost = LineCost(fold.classes, p=2) / 2
     model = _scores(X["train"].shape[1], SCORES[scores], fold.classes, seed)

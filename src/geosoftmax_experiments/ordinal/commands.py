@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from geosoftmax_experiments.errors import UserError, end_stopped
+from geosoftmax_experiments.options import check_picture, parsed, read_names
+from geosoftmax_experiments.ordinal.options import (
+    CalibrationOptions,
+    CompareOptions,
+    FitOptions,
+    PredictOptions,
+)
 
-if TYPE_CHECKING:  # the command line starts fast: commands import what they need
-    from geosoftmax_experiments.data.ordinal import Fold
-    from geosoftmax_experiments.ordinal.runner import Backend
-    from geosoftmax_experiments.ordinal.store import Settings
-
-__all__ = ["app", "compare_and_report"]
+__all__ = ["app", "run_compare"]
 
 app = typer.Typer(
     help="Ordinal regression: the comparison of the paper, and models for your own tables.",
@@ -25,39 +24,48 @@ app = typer.Typer(
 
 
 @app.command()
-def compare(
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder of the results.")
-    ] = None,
-    source: Annotated[
-        str, typer.Option(help="survey: the 17 sets in $GEOSOFTMAX_DATA; skordinal: the 5 it has.")
-    ] = "survey",
-    sets: Annotated[str, typer.Option(help="Some sets only, separated by commas.")] = "",
-    models: Annotated[str, typer.Option(help="Some models only, separated by commas.")] = "",
-    folds: Annotated[int | None, typer.Option(min=1, help="Folds of each set [30].")] = None,
-    inner: Annotated[int, typer.Option(min=2, help="Folds to choose parameters by.")] = 3,
-    quick: Annotated[bool, typer.Option("--quick", help="One fold, coarse grids.")] = False,
-    jobs: Annotated[int, typer.Option(help="Processes; -1 for all cores.")] = -1,
-    backend: Annotated[str, typer.Option(help="local or dask.")] = "local",
-    scheduler: Annotated[str | None, typer.Option(help="Address of a dask scheduler.")] = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Forget the results that the folder holds.")
-    ] = False,
-) -> None:
+@parsed
+def compare(options: CompareOptions) -> None:
     """Compare g-logistic with its rivals on ordinal sets: Table 1 of the paper, and more.
 
     A run that was stopped is continued by the same command.
     """
-    from geosoftmax_experiments.ordinal.runner import Backend, make_settings
+    run_compare(options, Console())
 
-    where = Backend(backend, jobs, scheduler)
-    settings, loaded = make_settings(
-        source, _names(sets), folds, _names(models), inner=inner, quick=quick
+
+def run_compare(options: CompareOptions, console: Console) -> None:
+    """Run what is missing, write the report, and print the table of means."""
+    from geosoftmax_experiments.data.ordinal import PUBLISHED_FOLDS
+    from geosoftmax_experiments.ordinal.comparison import (
+        OWN_TABLES,
+        Comparison,
+        load_folds,
+        refuse_older,
     )
-    folder = output or Path("results/ordinal-quick" if quick else "results/ordinal")
-    console = Console()
-    compare_and_report(folder, settings, loaded, where, fresh, console)
-    if quick:
+    from geosoftmax_experiments.ordinal.report import console_table, write_report
+    from geosoftmax_experiments.ordinal.table_folds import read_folds
+
+    backend = options.where()
+    models = read_names("--models", options.models)
+    count = options.folds or (1 if options.quick else PUBLISHED_FOLDS)
+    tables = options.tables
+    if tables:
+        source, folds = OWN_TABLES, read_folds(tables, options, count, console)
+    else:
+        source = options.source
+        folds = load_folds(source, read_names("--sets", options.sets), count)
+    comparison = Comparison.of(source, folds, models, options.inner, options.quick)
+    usual = "ordinal-tables" if tables else "ordinal-quick" if options.quick else "ordinal"
+    folder = options.output or Path("results") / usual
+    if not options.fresh:
+        refuse_older(folder)
+    with comparison.store(folder).opened(fresh=options.fresh) as store:
+        rows = comparison.run(store, backend, console)
+        page = write_report(store, rows, comparison)
+    console.print(console_table(rows))
+    console.print(f"Report saved to {page.resolve()}", soft_wrap=True)
+    if options.quick:
+        settings = comparison.settings
         console.print(
             f"A quick look (sets: {len(settings.sets)}, folds: {settings.folds}, coarse grids): to "
             "be first here, by a few thousandths, proves little. The comparison on 17 sets and 30 "
@@ -66,104 +74,31 @@ def compare(
         )
 
 
-def compare_and_report(
-    folder: Path,
-    settings: Settings,
-    loaded: dict[tuple[str, int], Fold],
-    backend: Backend,
-    fresh: bool,
-    console: Console,
-) -> None:
-    """Run what is missing, write the report, and print the table of means."""
-    from geosoftmax_experiments.ordinal.report import console_table, write_report
-    from geosoftmax_experiments.ordinal.runner import run
-    from geosoftmax_experiments.ordinal.store import Store
-
-    if fresh and (folder / "settings.json").exists():
-        shutil.rmtree(folder / "units", ignore_errors=True)
-        (folder / "settings.json").unlink()
-    store = Store(folder, settings)
-    try:
-        run(store, loaded, backend, console)
-    except KeyboardInterrupt:
-        total = len(settings.units())
-        done = total - len(store.missing())
-        end_stopped(f"{done} of {total} units are kept in {folder}")
-    rows = store.rows()
-    page = write_report(folder, rows, settings)
-    console.print(console_table(rows))
-    console.print(f"Report saved to {page.resolve()}", soft_wrap=True)
-
-
 @app.command()
-def fit(
-    table: Annotated[Path, typer.Argument(help="CSV or Parquet file, a sample in each row.")],
-    target: Annotated[str, typer.Option(help="The column to predict.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of model and report.")],
-    order: Annotated[
-        str, typer.Option(help="The classes from low to high, separated by commas.")
-    ] = "",
-    ignore: Annotated[str, typer.Option(help="Columns to leave out, separated by commas.")] = "",
-    skip_missing: Annotated[
-        bool, typer.Option("--skip-missing", help="Leave out rows that miss a value.")
-    ] = False,
-    decision: Annotated[
-        str, typer.Option(help="mode, median, mean, scores, or chosen (by validation).")
-    ] = "chosen",
-) -> None:
-    """Fit a model to your own table; report its confusion matrix, probabilities and scores."""
-    from geosoftmax_experiments.ordinal.models import MODELS
+@parsed
+def fit(options: FitOptions) -> None:
+    """Fit a model to your own table; print and report how well it does on samples not seen."""
     from geosoftmax_experiments.ordinal.own import fit_table
 
-    known = (*MODELS["g-scale"].decisions, "chosen")
-    if decision not in known:
-        raise UserError(f"There is no decision {decision!r}.", f"Take one of {', '.join(known)}.")
-    fit_table(
-        table,
-        target,
-        output,
-        Console(),
-        order=list(_names(order) or ()) or None,
-        ignore=_names(ignore) or (),
-        skip_missing=skip_missing,
-        decision=decision,
-    )
+    fit_table(options, Console())
 
 
 @app.command()
-def predict(
-    model: Annotated[Path, typer.Argument(help="Folder that `geosoftmax ordinal fit` wrote.")],
-    table: Annotated[Path, typer.Argument(help="CSV or Parquet file with the same columns.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="CSV or Parquet file to write.")],
-    skip_missing: Annotated[
-        bool, typer.Option("--skip-missing", help="Leave rows that miss a value empty.")
-    ] = False,
-) -> None:
+@parsed
+def predict(options: PredictOptions) -> None:
     """Predict the rows of a table with a fitted model: class and probabilities."""
     from geosoftmax_experiments.ordinal.own import predict_table
 
-    predict_table(model, table, output, Console(), skip_missing=skip_missing)
+    predict_table(options, Console())
 
 
 @app.command()
-def calibration(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="The picture (PNG, SVG or PDF); a CSV beside it.")
-    ] = Path("results/calibration.png"),
-    source: Annotated[str, typer.Option(help="survey or skordinal.")] = "survey",
-    name: Annotated[str, typer.Option("--set", help="The set to train on.")] = "car",
-    steps: Annotated[int, typer.Option(min=1, help="Steps of training.")] = 300,
-    seed: Annotated[int, typer.Option(help="Seed of the first weights.")] = 0,
-) -> None:
+@parsed
+def calibration(options: CalibrationOptions) -> None:
     """Draw loss and Hausdorff divergence during training: the paper's Figure 3."""
     from geosoftmax_experiments.data.ordinal import load_fold
     from geosoftmax_experiments.ordinal.calibration import run
 
-    if output.suffix.lower() not in {".png", ".svg", ".pdf"}:
-        raise UserError(f"{output} is no picture.", "Let it end in .png, .svg or .pdf.")
-    run(load_fold(source, name, 0), steps, seed, output, Console())
-
-
-def _names(text: str) -> tuple[str, ...] | None:
-    """Read names that are separated by commas; None where there are none."""
-    return tuple(part.strip() for part in text.split(",") if part.strip()) or None
+    check_picture(options.output)
+    fold = load_fold(options.source, options.name, 0)
+    run(fold, options.steps, options.seed, options.output, Console())

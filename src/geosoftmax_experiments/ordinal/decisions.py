@@ -7,14 +7,16 @@ rule alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 import geosoftmax
 from geosoftmax import LineCost
+from geosoftmax.estimators import GeometricClassifier, GeometricClassifierCV
 
-__all__ = ["LABELS", "RULES", "Prediction", "decide"]
+__all__ = ["LABELS", "RULES", "Prediction", "decide", "predict"]
 
 #: Rules that need a distribution. For a squared cost, "mean" is the least-cost decision.
 RULES = ("mode", "median", "mean")
@@ -51,6 +53,17 @@ class Prediction:
         """The probabilities without their rounding: none is below 0, and they sum to 1."""
         p = np.clip(np.asarray(self.probabilities, dtype=np.float64), 0, None)
         return p / p.sum(1, keepdims=True)
+
+
+def predict(model: Any, X: np.ndarray, classes: int) -> Prediction:
+    """Return what a fitted classifier says of samples; its labels are some of 0 … `classes` - 1."""
+    if not hasattr(model, "predict_proba"):
+        return Prediction(np.eye(classes)[model.predict(X).astype(int)], point=True)
+    probabilities = np.zeros((len(X), classes))
+    probabilities[:, model.classes_] = model.predict_proba(X)
+    if not isinstance(model, (GeometricClassifier, GeometricClassifierCV)):
+        return Prediction(probabilities)
+    return Prediction(probabilities, X @ model.coef_.T + model.intercept_)
 
 
 def decide(prediction: Prediction, rule: str) -> np.ndarray:

@@ -1,215 +1,231 @@
-"""A user's table: read, checked, and turned into numbers.
+"""Columns of a table as features of a model.
 
-Numbers stay; columns of words or categories become one column of 0 and 1 for each value. Nothing is
-filled in or dropped silently.
+The kind of a column (numbers, dates, categories) is decided once, from the whole table. What is
+learnt from its values, an `Encoder` learns: a transformer for scikit-learn's pipelines, so that
+validations learn categories and medians from their training folds.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self, final
 
 import numpy as np
 import pandas as pd
 from pandas.api import types
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 
-from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.tables import read_csv
+from geosoftmax_experiments import tables
+from geosoftmax_experiments.tables import Table, listed
 
-__all__ = ["Column", "complete_rows", "encode", "learn_columns", "read_classes", "read_table"]
+__all__ = ["Column", "Encoder", "learn_columns", "read_columns", "row_number"]
 
 #: Words with more values than this are names of samples, not categories.
 MOST_CATEGORIES = 100
-#: A target with more values than this is not a set of classes.
-MOST_CLASSES = 50
-#: A table of Parquet with more values than this is refused before it is unpacked.
-MOST_VALUES = 50_000_000
+#: How dates may be written: for `pandas.to_datetime`, and for readers.
+DATES = {
+    "ISO8601": "year-month-day",
+    "%d.%m.%Y": "day.month.year",
+    "%d.%m.%Y %H:%M": "day.month.year hour:minute",
+    "%d.%m.%Y %H:%M:%S": "day.month.year hour:minute:second",
+    "%d/%m/%Y": "day/month/year",
+    "%m/%d/%Y": "month/day/year",
+}
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table: a number, or one of some `categories` (None for numbers)."""
+    """A column of features: its kind, and what an `Encoder` has learnt of it.
+
+    Parameters
+    ----------
+    name : str
+    kind : {"number", "date", "category"}
+        Dates become numbers, days since 1970.
+    dates : str
+        How dates are written.
+    categories : tuple of str, optional
+    fill : float or str, optional
+        What stands for a missing value: the median, or the most frequent category.
+    """
 
     name: str
+    kind: str = "number"
+    dates: str = ""
     categories: tuple[str, ...] | None = None
+    fill: float | str | None = None
+
+    @property
+    def features(self) -> list[str]:
+        """The names of its features: one for each category."""
+        if self.categories is None:
+            return [self.name]
+        return [f"{self.name} = {category}" for category in self.categories]
 
 
-def read_table(path: Path) -> pd.DataFrame:
-    """Read a CSV or Parquet file."""
-    readers = {".csv": read_csv, ".parquet": _read_parquet, ".pq": _read_parquet}
-    reader: Any = readers.get(path.suffix.lower())
-    if reader is None:
-        raise UserError(
-            f"{path} is neither CSV nor Parquet by its name.",
-            f"Let it end in {', '.join(readers)}.",
-        )
-    try:
-        table = reader(path)
-    except FileNotFoundError:
-        raise UserError(f"There is no file {path}.", "Check the path.") from None
-    except UserError:
-        raise
-    except Exception as error:  # whatever a damaged file makes of pandas and pyarrow
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(f"Could not read {path}: {reason}", "Is the file complete?") from None
-    if table.empty:
-        raise UserError(f"{path} holds no rows.", "Give a table with a header and samples.")
-    twice = [str(name) for name in table.columns[table.columns.duplicated()]]
-    if twice:
-        raise UserError(f"{path} has columns of the same name: {', '.join(twice)}.", "Rename them.")
-    table.columns = [str(name) for name in table.columns]
-    return table
+def learn_columns(table: Table, notes: list[str], problems: dict[str, str]) -> list[Column]:
+    """Decide which columns are numbers, dates and categories.
 
-
-def _read_parquet(path: Path) -> pd.DataFrame:
-    """Read a Parquet file, unless it is a small one that unpacks to a table of enormous size."""
-    from pyarrow import parquet
-
-    with parquet.ParquetFile(path) as file:
-        rows, columns = file.metadata.num_rows, file.metadata.num_columns
-    if rows * columns > MOST_VALUES:
-        raise UserError(
-            f"{path} holds {rows:,} rows of {columns:,} columns; at most {MOST_VALUES:,} values "
-            "are read.",
-            "Take fewer rows.",
-        )
-    return pd.read_parquet(path)
-
-
-def complete_rows(table: pd.DataFrame, path: Path, skip_missing: bool) -> np.ndarray:
-    """Return which rows have all values, as a mask.
-
-    Without `skip_missing`, a missing value is an error that names its column.
+    What a user should know is added to `notes`, and what is wrong, with its remedy, to `problems`.
     """
-    complete = table.notna().all(axis=1).to_numpy()
-    if skip_missing:
-        if not complete.any():
-            raise UserError(f"Every row of {path} misses a value.", "Fill them in.")
-        return complete
-    counts: Any = table.isna().sum()
-    found = [f"{name} ({count})" for name, count in counts.items() if count]
-    if found:
-        first = int(np.flatnonzero(~complete)[0]) + 1
-        raise UserError(
-            f"{path} misses values in {', '.join(found)}; the first in row {first}.",
-            "Fill them in, or leave such rows out with --skip-missing.",
-        )
-    return complete
-
-
-def read_classes(
-    target: pd.Series, order: list[str] | None
-) -> tuple[list[bool | int | float | str], np.ndarray]:
-    """Return the classes in their order, and the class of each sample as an index.
-
-    The order is the one given; else that of an ordered categorical column; else that of numbers.
-    """
-    found: list[Any] = target.drop_duplicates().tolist()
-    if len(found) > MOST_CLASSES:
-        raise UserError(
-            f"The target {target.name!r} has {len(found)} values, which are not classes.",
-            "Round or bin it to a few ordered classes first.",
-        )
-    if order is not None:
-        classes = _given_order(target, found, order)
-    elif isinstance(target.dtype, pd.CategoricalDtype) and target.dtype.ordered:
-        classes = target.dtype.categories.tolist()
-    elif types.is_numeric_dtype(target.dtype):
-        classes = sorted(found)
-    else:
-        raise UserError(
-            f"The order of the target's values is not known: {', '.join(map(str, found))}.",
-            f"Give it from low to high, as in --order {','.join(sorted(map(str, found)))}",
-        )
-    place = {label: k for k, label in enumerate(classes)}
-    index = np.array([place[label] for label in target.tolist()])
-    if len(np.unique(index)) < 2:
-        raise UserError(f"The target {target.name!r} has one class only.", "Give samples of more.")
-    return classes, index
-
-
-def _given_order(target: pd.Series, found: list[Any], order: list[str]) -> list[Any]:
-    if len(set(order)) < len(order):
-        raise UserError(f"--order names a class twice: {','.join(order)}.", "Name each once.")
-    by_text = {str(label): label for label in found}
-    unknown = [text for text in by_text if text not in order]
-    if unknown:
-        raise UserError(
-            f"The target {target.name!r} holds {', '.join(unknown)}, which --order does not name.",
-            "Name all classes, from low to high.",
-        )
-    return [by_text.get(text, text) for text in order]
-
-
-def learn_columns(features: pd.DataFrame) -> list[Column]:
-    """Decide which columns are numbers and which categories."""
-    columns = []
-    for name in features.columns:
-        values: Any = features[name]
-        if types.is_bool_dtype(values.dtype) or types.is_numeric_dtype(values.dtype):
-            columns.append(Column(name))
-            continue
-        if not _is_words(values):
-            raise UserError(
-                f"The column {name!r} holds {values.dtype}, neither numbers nor words.",
-                f"Turn it into numbers, or leave it out with --ignore {name}.",
-            )
-        categories = tuple(sorted({str(value) for value in values}))
-        if len(categories) > MOST_CATEGORIES:
-            raise UserError(
-                f"The column {name!r} holds {len(categories)} different words.",
-                f"If it names the samples, leave it out with --ignore {name}.",
-            )
-        columns.append(Column(name, categories))
-    if not columns:
-        raise UserError("There are no columns beside the target.", "Give features to learn from.")
+    columns, empty = [], []
+    for name, values in table.cells.items():
+        column = _learn_column(str(name), values, table.decimal, notes, problems)
+        if column is None:
+            empty.append(name)
+        else:
+            columns.append(column)
+    if empty:
+        notes.append(f"Columns without values are left out: {listed(map(repr, empty))}.")
+    dates = [
+        f"{column.name!r} ({DATES[column.dates]})" for column in columns if column.kind == "date"
+    ]
+    if dates:
+        notes.append(f"Dates are read as numbers of days: {listed(dates)}.")
     return columns
 
 
-def _is_words(values: pd.Series) -> bool:
-    return (
-        isinstance(values.dtype, pd.CategoricalDtype)
-        or types.is_string_dtype(values.dtype)
-        or types.is_object_dtype(values.dtype)
-    )
+def _learn_column(
+    name: str, values: Any, decimal: str, notes: list[str], problems: dict[str, str]
+) -> Column | None:
+    if types.is_datetime64_any_dtype(values.dtype):
+        return Column(name, "date", next(iter(DATES)))
+    chosen = isinstance(values.dtype, pd.CategoricalDtype)
+    numbers, wrong = tables.numbers(values, decimal)
+    if not (chosen or wrong.any()):
+        return Column(name) if numbers.notna().any() else None
+    text = tables.words(values).dropna()
+    dates = [] if chosen else [form for form in DATES if _are_dates(text, form)]
+    if len(dates) > 1:
+        what = f"{name!r} holds dates that may be day/month or month/day"
+        problems[what] = "Write dates as 2026-01-31, or leave the column out with --ignore."
+    if dates:
+        return Column(name, "date", dates[0])
+    number = text.nunique()
+    numeric = max(tables.numbers(text, mark)[0].notna().mean() for mark in ".,") >= 0.5
+    if numeric and not chosen:
+        strange = f"row {row_number(wrong, wrong)} holds {listed([values[wrong].iloc[0]])!r}"
+        if number > MOST_CATEGORIES:
+            problems[f"{name!r} holds numbers, but {strange}"] = "Correct or empty such cells."
+        else:
+            notes.append(f"{name!r} is read as categories, not as numbers: {strange}.")
+    elif number > MOST_CATEGORIES:
+        what = f"{name!r} holds {number} different words"
+        problems[what] = "Leave words out with --ignore, and names of samples with --id."
+    elif 10 < number == len(text):
+        notes.append(f"{name!r} has another word in each row: --id {name} leaves it out.")
+    return Column(name, "category")
 
 
-def encode(table: pd.DataFrame, columns: list[Column], path: Path) -> np.ndarray:
-    """Return the features as numbers: (n_samples, n_features)."""
-    absent = [column.name for column in columns if column.name not in table.columns]
-    if absent:
-        raise UserError(
-            f"{path} lacks the columns {', '.join(absent)}.",
-            "Give the columns that the model was fitted with; others may be there too.",
-        )
-    parts = []
+def _are_dates(text: pd.Series, form: str) -> bool:
+    return not any(tables.days(part, form)[1].any() for part in (text.iloc[:1], text))
+
+
+def read_columns(table: Table, columns: Sequence[Column], problems: dict[str, str]) -> pd.DataFrame:
+    """Return numbers, days and words; cells that are none are problems."""
+    parts = {}
     for column in columns:
-        values: Any = table[column.name]
-        if column.categories is None:
-            parts.append(_numbers(values, path)[:, None])
+        values: Any = table.cells[column.name]
+        if column.kind == "category":
+            parts[column.name] = tables.words(values)
             continue
-        words = values.astype(str).to_numpy()
-        unknown = sorted(set(words) - set(column.categories))
-        if unknown:
-            raise UserError(
-                f"{path}: the column {column.name!r} holds {', '.join(unknown[:5])}, which the "
-                f"samples of the fit did not.",
-                f"They had {', '.join(column.categories[:8])}. Correct it, or fit again.",
-            )
-        parts.append((words[:, None] == np.array(column.categories)).astype(float))
-    return np.hstack(parts)
-
-
-def _numbers(values: pd.Series, path: Path) -> np.ndarray:
-    try:
-        numbers = values.to_numpy(dtype=np.float64)
-    except (TypeError, ValueError):
-        raise UserError(
-            f"{path}: the column {values.name!r} must hold numbers.", "It did for the fit."
-        ) from None
-    if not np.isfinite(numbers).all():
-        raise UserError(
-            f"{path}: the column {values.name!r} holds infinite numbers.", "Correct these rows."
+        dates = column.kind == "date"
+        found, wrong = (
+            tables.days(values, column.dates) if dates else tables.numbers(values, table.decimal)
         )
-    return numbers
+        wrong |= np.isinf(found)
+        if wrong.any():
+            cell = listed([values[wrong].iloc[0]])
+            what = (
+                f"{column.name!r} must hold {'dates' if dates else 'finite numbers'}, but row "
+                f"{row_number(wrong, wrong)} holds {cell!r}"
+            )
+            problems[what] = "Correct or empty such cells."
+        parts[column.name] = found
+    return pd.DataFrame(parts, index=table.cells.index)
+
+
+def row_number(values: pd.DataFrame | pd.Series, where: Any) -> int:
+    """Return the number of the first such row, from 1 on."""
+    return int(values.index[np.asarray(where)][0]) + 1
+
+
+@final
+class Encoder(TransformerMixin, BaseEstimator):
+    """Numbers for a model: missing values filled in, one feature of 0 and 1 for each category.
+
+    Parameters
+    ----------
+    columns : sequence of Column
+        The columns to encode. Categories that they have are kept, others are learnt.
+
+    Attributes
+    ----------
+    columns_ : list of Column
+        With the categories and the values for missing cells that were learnt.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> X = pd.DataFrame({"size": [1.0, float("nan"), 3.0], "colour": ["red", "blue", "red"]})
+    >>> encoder = Encoder([Column("size"), Column("colour", "category")])
+    >>> encoder.fit_transform(X)
+    array([[1., 0., 1.],
+           [2., 1., 0.],
+           [3., 0., 1.]])
+    >>> Encoder.restore(encoder.columns_).transform(X.assign(colour="green"))[0]
+    array([1., 0., 0.])
+    """
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self.columns = columns
+
+    @classmethod
+    def restore(cls, columns: Sequence[Column]) -> Self:
+        """Return an encoder that has learnt these: it is fitted to one row of what fills gaps."""
+        empty = {"category": "", "number": 0.0, "date": 0.0}
+        row = {c.name: [empty[c.kind] if c.fill is None else c.fill] for c in columns}
+        return cls(columns).fit(pd.DataFrame(row))
+
+    def fit(self, X: pd.DataFrame, y: Any = None) -> Self:
+        """Learn categories, medians and most frequent categories."""
+        blocks = itertools.groupby(self.columns, lambda column: column.kind == "category")
+        groups = [list(group) for _, group in blocks]
+        steps = [
+            (str(k), _block(group), [column.name for column in group])
+            for k, group in enumerate(groups)
+        ]
+        self.transformer_ = ColumnTransformer(steps).fit(X)
+        self.columns_ = []
+        for k, group in enumerate(groups):
+            found: Any = self.transformer_.named_transformers_[str(k)]
+            for j, column in enumerate(group):
+                if column.kind == "category":
+                    learnt = tuple(found[1].categories_[j].tolist())
+                    column = replace(column, categories=learnt, fill=found[0].statistics_[j])
+                else:
+                    column = replace(column, fill=float(found.statistics_[j]))
+                self.columns_.append(column)
+        return self
+
+    def transform(self, X: pd.DataFrame) -> np.ndarray:
+        """Return the features, of shape (n_samples, n_features)."""
+        return np.asarray(self.transformer_.transform(X), dtype=np.float64)
+
+
+def _block(columns: list[Column]) -> Any:
+    """Return the transformer of columns of one kind."""
+    if columns[0].kind != "category":
+        return SimpleImputer(strategy="median", keep_empty_features=True)
+    given = [column.categories for column in columns]
+    categories: Any = "auto" if None in given else [np.array(one, object) for one in given]
+    return make_pipeline(
+        SimpleImputer(strategy="most_frequent", keep_empty_features=True),
+        OneHotEncoder(categories=categories, handle_unknown="ignore", sparse_output=False),
+    )

@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter
 
 from geosoftmax_experiments.ordinal.measures import MEASURES
 from geosoftmax_experiments.ordinal.summary import Method, Ranks
-from geosoftmax_experiments.pages import plain_label, save
+from geosoftmax_experiments.report import plain_label, save
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 

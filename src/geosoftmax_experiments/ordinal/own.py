@@ -2,47 +2,38 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import warnings
 from typing import Any
 
-import matplotlib
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import track
-from sklearn.metrics import confusion_matrix
+from rich.table import Table as ConsoleTable
+from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
-from geosoftmax.estimators import GeometricClassifier
+from geosoftmax.estimators import GeometricClassifierCV
 from geosoftmax_experiments import files
 from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.ordinal import encoding
-from geosoftmax_experiments.ordinal.decisions import Prediction, decide
-from geosoftmax_experiments.ordinal.measures import (
-    MEASURES,
-    measure_labels,
-    measure_probabilities,
-)
+from geosoftmax_experiments.ordinal.decisions import decide, predict
+from geosoftmax_experiments.ordinal.encoding import Encoder
+from geosoftmax_experiments.ordinal.measures import measure_labels, measure_probabilities
 from geosoftmax_experiments.ordinal.models import MODELS
+from geosoftmax_experiments.ordinal.options import FitOptions, PredictOptions
+from geosoftmax_experiments.ordinal.own_report import Validation, score_table, write_own_report
+from geosoftmax_experiments.ordinal.samples import (
+    Samples,
+    check_columns,
+    read_features,
+    read_samples,
+)
 from geosoftmax_experiments.ordinal.saved import OrdinalModel, load_model, save_model
-from geosoftmax_experiments.ordinal.selection import (
-    choose,
-    fit,
-    inner_folds,
-    one_thread,
-    standardise,
-)
-from geosoftmax_experiments.pages import (
-    as_markdown,
-    escape,
-    html_page,
-    plain_label,
-    save,
-    write_csv,
-)
-
-matplotlib.use("Agg")  # pictures go to files: no screen is needed
+from geosoftmax_experiments.ordinal.selection import best, inner_splits, search
+from geosoftmax_experiments.report import write_csv
+from geosoftmax_experiments.runs import one_thread
+from geosoftmax_experiments.tables import read_table
 
 __all__ = ["fit_table", "predict_table"]
 
@@ -51,214 +42,179 @@ FOLDS = 5
 INNER = 3
 
 
+def _say(console: Console, notes: list[str]) -> None:
+    for note in notes:
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
+
+
 # ------------------------------------------------------------------ fit
 
 
-def fit_table(
-    path: Path,
-    target: str,
-    output: Path,
-    console: Console,
-    *,
-    order: list[str] | None = None,
-    ignore: tuple[str, ...] = (),
-    skip_missing: bool = False,
-    decision: str = "chosen",
-) -> OrdinalModel:
+def fit_table(options: FitOptions, console: Console) -> OrdinalModel:
     """Fit a model to a table, save it, and report how well it does on samples not seen."""
-    table = encoding.read_table(path)
-    for name in (target, *ignore):
-        if name not in table.columns:
-            raise UserError(
-                f"{path} has no column {name!r}.", f"It has {', '.join(table.columns)}."
-            )
-    table = table.drop(columns=list(ignore))
-    complete = encoding.complete_rows(table, path, skip_missing)
-    table = table.loc[complete]
-    classes, y = encoding.read_classes(table[target], order)
-    columns = encoding.learn_columns(table.drop(columns=target))
-    X = encoding.encode(table, columns, path)
-    if len(y) < 2 * FOLDS:
-        raise UserError(f"{path} holds {len(y)} samples.", f"At least {2 * FOLDS} are needed.")
-    with one_thread():
-        scores, validated = _validate(X, y, len(classes), decision, console)
-        model = _fit_all(X, y, classes, columns, target, decision)
-    save_model(model, output)
-    _write_report(output, path, model, y, scores, validated, int((~complete).sum()))
-    console.print(f"Model and report saved to {output.resolve()}", soft_wrap=True)
+    samples = read_samples(
+        options.table,
+        options.target,
+        order=options.classes,
+        ignore=options.no_features,
+        missing=options.missing_rule or "refuse",
+        form=options.form,
+    )
+    _say(console, samples.notes)
+    _check_sizes(samples, options)
+    with one_thread(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UndefinedMetricWarning)  # NaN, where a fold has one class
+        validation = _validate(samples, options.decision, console)
+        model = _fit_all(samples, options)
+    save_model(model, options.output)
+    write_own_report(options.output, options.table.name, model, samples, validation)
+    _print_scores(validation, console)
+    console.print(f"Model and report saved to {options.output.resolve()}", soft_wrap=True)
     return model
 
 
-def _fit_all(
-    X: np.ndarray,
-    y: np.ndarray,
-    classes: list[Any],
-    columns: list[encoding.Column],
-    target: str,
-    decision: str,
-) -> OrdinalModel:
-    """Choose parameters by validation on all samples, and fit to all of them."""
-    chosen = choose(MODELS["g-scale"], X, y, len(classes), FOLDS)
-    rule, parameters = chosen[decision, "mae"]
-    mean, spread = standardise(X)
-    alpha, scale = parameters["alpha"], parameters["scale"]
-    labels = np.arange(len(classes))
-    found = GeometricClassifier("squared", scale=scale, alpha=alpha, classes=labels)
-    found.fit((X - mean) / spread, y)
-    return OrdinalModel(
-        target=target,
-        classes=classes,
-        columns=columns,
-        decision=rule,
-        coef=found.coef_,
-        intercept=found.intercept_,
-        mean=mean,
-        spread=spread,
-        alpha=alpha,
-        scale=scale,
-    )
+def _check_sizes(samples: Samples, options: FitOptions) -> None:
+    """Refuse tables that are too small to be split twice."""
+    number = len(samples.y)
+    if number < 2 * FOLDS:
+        raise UserError(
+            f"{options.table} holds {number} samples.", f"At least {2 * FOLDS} are needed."
+        )
+    if np.sort(np.bincount(samples.y))[-2] < 3:
+        raise UserError(
+            f"Only one class of {options.target!r} has three samples or more.",
+            "Give more samples of a second class: validation splits them.",
+        )
 
 
-def _validate(
-    X: np.ndarray, y: np.ndarray, classes: int, decision: str, console: Console
-) -> tuple[pd.DataFrame, tuple[Prediction, np.ndarray]]:
+def _validate(samples: Samples, decision: str, console: Console) -> Validation:
     """Measure on samples not seen, with logistic regression beside it.
 
-    Returns the scores, and the predictions of the geometric model.
+    All that is learnt, categories and medians too, is learnt from the other folds.
     """
-    number = inner_folds(y, FOLDS)
-    names = ("g-scale", "lr")
-    probabilities = {name: np.empty((len(y), classes)) for name in names}
-    labels = {name: np.empty(len(y), dtype=int) for name in names}
-    for k in track(range(FOLDS), "validating", console=console):
-        out = number == k
-        for name in names:
-            choice = choose(MODELS[name], X[~out], y[~out], classes, INNER)
-            key = (decision, "mae") if (decision, "mae") in choice else ("chosen", "mae")
-            rule, parameters = choice[key]
-            found = fit(MODELS[name], X[~out], y[~out], classes, parameters)(X[out])
-            probabilities[name][out] = found.probabilities
-            labels[name][out] = decide(found, rule)
+    X, y, classes = samples.X, samples.y, len(samples.classes)
+    probabilities, labels = np.zeros((len(y), classes)), np.zeros(len(y), dtype=int)
     rows = []
-    for name in names:
-        of_labels = measure_labels(y, labels[name], classes)
-        of_probabilities = measure_probabilities(y, Prediction(probabilities[name]))
-        values = {**of_labels, **of_probabilities}
-        rows.append({"model": MODELS[name].label} | {m: values[m] for m in MEASURES})
-    return pd.DataFrame(rows), (Prediction(probabilities["g-scale"]), labels["g-scale"])
+    splits = inner_splits(y, FOLDS)
+    for fold, (train, out) in enumerate(track(splits, "validating", console=console)):
+        encoder = make_pipeline(Encoder(samples.columns), StandardScaler())
+        known: Any = encoder.fit_transform(X.iloc[train])
+        inner = inner_splits(y[train], INNER)
+        for name, fit in {
+            "g-logistic": _fit_geometric,
+            "logistic regression": _fit_logistic,
+        }.items():
+            fitted, rule = fit(known, y[train], classes, decision, inner)
+            found = predict(fitted, encoder.transform(X.iloc[out]), classes)
+            chosen = decide(found, rule)
+            if fit is _fit_geometric:
+                probabilities[out], labels[out] = found.probabilities, chosen
+            measured = measure_labels(y[out], chosen, classes)
+            measured |= measure_probabilities(y[out], found)
+            rows.append({"model": name, "fold": fold, **measured})
+    return Validation(pd.DataFrame(rows), probabilities, labels)
 
 
-# ------------------------------------------------------------------ its report
+def _fit_geometric(
+    X: np.ndarray, y: np.ndarray, classes: int, decision: str, splits: Any
+) -> tuple[GeometricClassifierCV, str]:
+    """Choose penalty, scale and decision by the mean absolute error, and fit."""
+    model = MODELS["g-scale"]
+    fitted = GeometricClassifierCV(
+        "squared",
+        scales=model.scales,
+        alphas=model.alphas,
+        cv=splits,
+        decision=model.decisions if decision == "chosen" else decision,
+        scoring=None if decision == "chosen" else "neg_mean_absolute_error",
+        classes=np.arange(classes),
+    ).fit(X, y)
+    return fitted, fitted.decision_
 
 
-def _write_report(
-    folder: Path,
-    path: Path,
-    model: OrdinalModel,
-    y: np.ndarray,
-    scores: pd.DataFrame,
-    validated: tuple[Prediction, np.ndarray],
-    skipped: int,
-) -> None:
-    prediction, labels = validated
-    shown = [plain_label(label) for label in model.classes]
-    counts = confusion_matrix(y, labels, labels=np.arange(len(shown)))
-    figures = {
-        "confusion.png": _draw_confusion(counts, shown, plain_label(model.target)),
-        "probabilities.png": _draw_probabilities(prediction, y, shown),
-    }
-    for name, figure in figures.items():
-        save(figure, folder / name)
-    names = [escape(label) for label in model.classes]
-    scores = scores.rename(columns={name: measure.label for name, measure in MEASURES.items()})
-    confusion = pd.DataFrame(counts, columns=names)
-    confusion.insert(0, "true \\ predicted", names)
-    words = [column.name for column in model.columns if column.categories is not None]
-    text = "\n\n".join(
-        [
-            f"# Ordinal regression of {escape(model.target)}",
-            f"{len(y)} samples of {escape(path.name)} ({skipped} left out for missing values), "
-            f"{len(model.columns)} columns ({len(words)} of them categories), classes in order: "
-            f"{', '.join(names)}.",
-            f"Penalty {model.alpha:g}, scale {model.scale:g}, decision: {model.decision}; chosen "
-            f"by MAE in {FOLDS}-fold validation.",
-            "## On samples not seen",
-            f"{FOLDS}-fold validation; parameters chosen inside each training fold.",
-            as_markdown(scores),
-            "## Confusion matrix",
-            as_markdown(confusion),
-            "![Confusion matrix](confusion.png)",
-            "## Probabilities",
-            "![Predicted probabilities and true classes](probabilities.png)",
-            "Samples are sorted by their predicted mean class; dots show their true class.",
-        ]
+def _fit_logistic(
+    X: np.ndarray, y: np.ndarray, classes: int, decision: str, splits: Any
+) -> tuple[Any, str]:
+    """Do the same for logistic regression, which has no scores to decide by."""
+    model = MODELS["lr"]
+    found = search(model, X, y, classes, splits)
+    if decision in model.decisions:
+        found = found[found["decision"] == decision]
+    choice = best(found, "mae")
+    return model.fit(X, y, classes, alpha=choice["alpha"]), choice["decision"]
+
+
+def _fit_all(samples: Samples, options: FitOptions) -> OrdinalModel:
+    """Choose by validation on all samples, and fit to all of them."""
+    encoder = Encoder(samples.columns)
+    scaler: Any = StandardScaler()
+    X: Any = scaler.fit_transform(encoder.fit_transform(samples.X))
+    splits = inner_splits(samples.y, FOLDS)
+    fitted, rule = _fit_geometric(X, samples.y, len(samples.classes), options.decision, splits)
+    return OrdinalModel(
+        target=options.target,
+        classes=samples.classes,
+        columns=encoder.columns_,
+        scale=fitted.scale_,
+        alpha=fitted.alpha_,
+        decision=rule,
+        coef=fitted.coef_,
+        intercept=fitted.intercept_,
+        mean=scaler.mean_,
+        spread=scaler.scale_,
+        id=options.id,
+        missing=options.missing_rule or "refuse",
     )
-    files.write_text(folder / "report.md", text + "\n")
-    page = html_page(f"Ordinal regression of {model.target}", text, folder, figures)
-    files.write_text(folder / "report.html", page)
 
 
-def _draw_confusion(counts: np.ndarray, names: list[str], target: str) -> Figure:
-    size = 2.2 + 0.5 * len(names)
-    figure, axis = plt.subplots(figsize=(size + 0.6, size), layout="constrained")
-    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    axis.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    for (i, j), count in np.ndenumerate(counts):
-        colour = "white" if shares[i, j] > 0.6 else "black"
-        axis.text(j, i, str(count), ha="center", va="center", color=colour, fontsize=9)
-    long = max(map(len, names)) > 4
-    axis.set_xticks(
-        range(len(names)), names, rotation=45 if long else 0, ha="right" if long else "center"
+def _print_scores(validation: Validation, console: Console) -> None:
+    scores = score_table(validation)
+    shown = ConsoleTable(
+        title="On samples not seen: mean ± standard deviation over "
+        f"{validation.scores['fold'].nunique()} folds",
+        title_justify="left",
     )
-    axis.set_yticks(range(len(names)), names)
-    axis.set_xlabel("predicted")
-    axis.set_ylabel("true")
-    axis.set_title(f"{target}: samples not seen", fontsize=10)
-    return figure
-
-
-def _draw_probabilities(prediction: Prediction, y: np.ndarray, names: list[str]) -> Figure:
-    """Draw the distribution of each sample as a column, the true class as a dot on it."""
-    p = prediction.probabilities
-    order = np.argsort(p @ np.arange(len(names)), kind="stable")
-    figure, axis = plt.subplots(figsize=(8, 1.6 + 0.3 * len(names)), layout="constrained")
-    image = axis.imshow(
-        p[order].T,
-        aspect="auto",
-        origin="lower",
-        cmap="Blues",
-        vmin=0,
-        vmax=1,
-        interpolation="none",
-    )
-    axis.plot(np.arange(len(y)), y[order], ".", color="#d62728", markersize=2.5, label="true class")
-    axis.set_yticks(range(len(names)), names)
-    axis.set_xlabel("samples, by their predicted mean class")
-    figure.colorbar(image, ax=axis, label="probability")
-    figure.legend(loc="outside upper right", fontsize=9, frameon=False)
-    return figure
+    for name in scores.columns[:-1]:
+        shown.add_column(name)
+    for row in scores.itertuples(index=False):
+        shown.add_row(*row[:-1])
+    console.print(shown)
 
 
 # ------------------------------------------------------------------ predict
 
 
-def predict_table(
-    folder: Path, path: Path, output: Path, console: Console, *, skip_missing: bool = False
-) -> pd.DataFrame:
-    """Predict the rows of a table; rows that miss values stay empty where that is allowed."""
+def predict_table(options: PredictOptions, console: Console) -> pd.DataFrame:
+    """Predict the rows of a table; rows that miss values stay empty where these are dropped."""
+    output = options.output
     if output.suffix.lower() not in (".csv", ".parquet"):
         raise UserError(f"{output} is neither CSV nor Parquet.", "Let it end in .csv or .parquet.")
-    model = load_model(folder)
-    table = encoding.read_table(path)
-    used = [column.name for column in model.columns if column.name in table.columns]
-    complete = encoding.complete_rows(table.loc[:, used], path, skip_missing)
-    X = encoding.encode(table.loc[complete], model.columns, path)
-    prediction = model.predict(X)
-    labels = pd.Series([model.classes[k] for k in decide(prediction, model.decision)])
-    result = pd.DataFrame({"prediction": labels.set_axis(np.flatnonzero(complete))})
+    model = load_model(options.model)
+    missing = options.missing_rule or model.missing
+    if missing == "impute" and any(column.fill is None for column in model.columns):
+        raise UserError(
+            f"{options.model} was fitted by an older geosoftmax, and does not know what to impute.",
+            "Fit it again, or take --missing drop.",
+        )
+    table = read_table(options.table, options.form)
+    name = options.id or model.id
+    check_columns(options.table, table, [options.id] if options.id else [])
+    X, complete, notes = read_features(
+        options.table, table, model.columns, missing, options.unknown
+    )
+    _say(console, [*table.notes, *notes])
+    prediction = model.predict(Encoder.restore(model.columns).transform(X))
+    labels = [model.classes[k] for k in decide(prediction, model.decision)]
+    result = pd.DataFrame({"prediction": labels}, index=np.flatnonzero(complete))
+    result = result.convert_dtypes()  # whole numbers stay so beside rows that are left empty
     for k, label in enumerate(model.classes):
         result[f"p({label})"] = prediction.probabilities[:, k]
-    result = result.reindex(range(len(table)))
+    result = result.reindex(range(len(complete)))
+    if name in table.cells.columns:
+        new = f"{name} (id)" if name in result.columns else name
+        result.insert(0, new, table.cells[name].to_numpy())
+    elif name:
+        _say(console, [f"There is no column {name!r}, which named the samples of the fit."])
 
     if output.suffix.lower() == ".csv":
         write_csv(output, result)
@@ -266,5 +222,5 @@ def predict_table(
         files.write(output, lambda partial: result.to_parquet(partial, index=False))
     skipped = int((~complete).sum())
     left = f" ({skipped} left empty for missing values)" if skipped else ""
-    console.print(f"{len(table)} rows{left} predicted to {output.resolve()}", soft_wrap=True)
+    console.print(f"{len(result)} rows{left} predicted to {output.resolve()}", soft_wrap=True)
     return result

@@ -1,50 +1,122 @@
 """One unit of work: fit a model on a training fold, choosing its parameters inside, and measure.
 
-Inner folds are the same for every model. Each point of the grid is fitted once on each, and its
-held-out predictions are judged under every decision and by every criterion at once; what is chosen
-is then fitted on the whole training fold. The test fold is seen by the measures alone.
+There is one procedure for all models. Features are standardised by the training fold. Within it,
+each candidate (penalty, scale) is fitted on the same inner folds, and judged on the samples that
+were held out, under every decision and by every criterion. The largest mean over the inner folds
+wins; of equal ones the largest penalty, then what was named first. What was chosen is fitted to the
+whole training fold. The test fold is seen by the measures alone.
+
+`GeometricClassifierCV` is this procedure for geometric classifiers; `search` is the same for any
+other classifier.
 """
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import time
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import torch
+import pandas as pd
 from sklearn.exceptions import ConvergenceWarning
-from threadpoolctl import threadpool_limits
+from sklearn.model_selection import StratifiedKFold
+from sklearn.preprocessing import StandardScaler
 
+from geosoftmax.estimators import GeometricClassifier, GeometricClassifierCV
 from geosoftmax_experiments.data.ordinal import Fold
-from geosoftmax_experiments.ordinal.decisions import Prediction, decide
+from geosoftmax_experiments.ordinal.decisions import Prediction, decide, predict
 from geosoftmax_experiments.ordinal.measures import (
     CRITERIA,
     hausdorff,
     measure_labels,
     measure_probabilities,
 )
-from geosoftmax_experiments.ordinal.models import Model, Predictor
+from geosoftmax_experiments.ordinal.models import Model
 
-__all__ = ["Chosen", "choose", "fit", "inner_folds", "measure_fold", "one_thread", "standardise"]
+__all__ = ["best", "inner_splits", "measure_fold", "search", "search_geometric"]
 
-Parameters = dict[str, float]
-#: By decision and criterion: the rule to decide by, and the parameters of the fit.
-Chosen = dict[tuple[str, str], tuple[str, Parameters]]
+Splits = list[tuple[np.ndarray, np.ndarray]]
 
 
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Keep linear algebra to one thread: in fits this small, several wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            yield
-    finally:
-        torch.set_num_threads(threads)
+# ------------------------------------------------------------------ choosing
+
+
+def inner_splits(y: np.ndarray, folds: int) -> Splits:
+    """Return stratified folds; classes with fewer samples than folds are missing from some."""
+    folds = min(folds, int(np.bincount(y).max()))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The least populated class in y")
+        splitter = StratifiedKFold(folds, shuffle=True, random_state=0)
+        return list(splitter.split(y[:, None], y))
+
+
+def search(model: Model, X: np.ndarray, y: np.ndarray, classes: int, splits: Splits) -> Any:
+    """Return the mean scores over the inner folds: a row for each candidate and decision.
+
+    Columns are the parameters, ``decision``, and the criteria; larger is better.
+    """
+    named = {"scale": model.scales} if model.scales else {}
+    rows = []
+    for values in itertools.product(*named.values(), model.alphas):
+        parameters = dict(zip((*named, "alpha"), values, strict=True))
+        scores = []
+        for train, out in splits:
+            fitted = model.fit(X[train], y[train], classes, **parameters)
+            scores.append(_scores(y[out], predict(fitted, X[out], classes), model.decisions))
+        for rule, means in zip(model.decisions, np.mean(scores, axis=0), strict=True):
+            rows.append({**parameters, "decision": rule, **dict(zip(CRITERIA, means, strict=True))})
+    return pd.DataFrame(rows)
+
+
+def _scores(y: np.ndarray, found: Prediction, rules: tuple[str, ...]) -> np.ndarray:
+    """Return the criteria (columns), larger is better, of predictions under each rule (rows)."""
+    divergence = hausdorff(y, found.probabilities)
+    chosen = (decide(found, rule) for rule in rules)
+    return np.array([(-np.abs(k - y).mean(), (k == y).mean(), -divergence) for k in chosen])
+
+
+def search_geometric(
+    model: Model, X: np.ndarray, y: np.ndarray, classes: int, splits: Splits
+) -> tuple[Any, list[GeometricClassifierCV]]:
+    """Return the table of `search` as `GeometricClassifierCV` finds it, and its fits."""
+    # Without a scorer, several decisions on a line are judged by minus the mean absolute error.
+    scorers = {"mae": None, "accuracy": _accuracy, "hausdorff": _minus_hausdorff}
+    fits = {
+        by: GeometricClassifierCV(
+            model.estimator.cost,
+            scales=model.scales,
+            alphas=model.alphas,
+            cv=splits,
+            scoring=scorers[by],
+            decision=model.decisions if by != "hausdorff" else model.decisions[:1],
+            classes=np.arange(classes),
+        ).fit(X, y)
+        for by in CRITERIA
+    }
+    table = pd.DataFrame(fits["mae"].scores_)[["scale", "alpha", "decision"]]
+    for by, one in fits.items():  # the divergence is the same under every decision
+        means = one.scores_["mean_score"]
+        table[by] = np.repeat(means, len(table) // len(means))
+    return table, list(fits.values())
+
+
+def _accuracy(model: Any, X: np.ndarray, y: np.ndarray) -> float:
+    return (model.predict(X) == y).mean()  # as scikit-learn's, which would take half of all time
+
+
+def _minus_hausdorff(model: Any, X: np.ndarray, y: np.ndarray) -> float:
+    return -hausdorff(y, model.predict_proba(X))
+
+
+def best(table: Any, by: str) -> Any:
+    """Return the row of a table of `search` that a criterion chooses."""
+    top = table[by].max()
+    near = table[table[by] >= top - 1e-12 * max(1.0, abs(top))]  # rounding errors do not choose
+    return near.sort_values("alpha", ascending=False, kind="stable").iloc[0]
+
+
+# ------------------------------------------------------------------ measuring
 
 
 def measure_fold(model: Model, fold: Fold, inner: int) -> list[dict[str, Any]]:
@@ -53,8 +125,7 @@ def measure_fold(model: Model, fold: Fold, inner: int) -> list[dict[str, Any]]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         warnings.simplefilter("always", ConvergenceWarning)
-        chosen = choose(model, fold.X_train, fold.y_train, fold.classes, inner)
-        rows = _rows(model, fold, chosen)
+        rows = _rows(model, fold, inner)
     unconverged = sum(issubclass(w.category, ConvergenceWarning) for w in caught)
     for w in caught:
         if not issubclass(w.category, ConvergenceWarning):
@@ -63,104 +134,45 @@ def measure_fold(model: Model, fold: Fold, inner: int) -> list[dict[str, Any]]:
     return [{**row, "unconverged": unconverged, "seconds": round(seconds, 4)} for row in rows]
 
 
-def choose(model: Model, X: np.ndarray, y: np.ndarray, classes: int, inner: int) -> Chosen:
-    """Return the best parameters for each decision and criterion, by `inner`-fold validation.
-
-    The decision "chosen" is the rule that does best itself; of equal rules, the model's own.
-    """
-    predictions = _held_out(model, X, y, classes, inner)
-    divergences = [hausdorff(y, prediction.probabilities) for prediction in predictions]
-    losses = {}
-    for rule in model.decisions:
-        labels = np.array([decide(prediction, rule) for prediction in predictions])
-        losses[rule] = {"mae": np.abs(labels - y).mean(1), "accuracy": (labels != y).mean(1)}
-    found: Chosen = {}
-    for by in CRITERIA:
-        best = {}
-        for rule in model.decisions:
-            values = divergences if by == "hausdorff" else losses[rule][by]
-            values = np.round(values, 12)  # rounding errors do not choose
-            k = int(values.argmin())
-            found[rule, by] = rule, model.grid[k]
-            best[rule] = values[k]
-        if len(best) > 1:
-            rule = min(best, key=lambda rule: best[rule])
-            found["chosen", by] = found[rule, by]
-    return found
-
-
-def inner_folds(y: np.ndarray, folds: int, seed: int = 0) -> np.ndarray:
-    """Deal the samples of each class in turn; return the number of the fold of each sample.
-
-    Classes may be smaller than the number of folds.
-    """
-    order = np.random.default_rng(seed).permutation(len(y))
-    dealt = order[np.argsort(y[order], kind="stable")]
-    number = np.empty(len(y), dtype=int)
-    number[dealt] = np.arange(len(y)) % min(folds, len(y))
-    return number
-
-
-def standardise(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and deviation of the features; constant ones are left at their size."""
-    spread = X.std(0)
-    constant = spread <= 1e-12 * np.maximum(1.0, np.abs(X).max(0))
-    return X.mean(0), np.where(constant, 1.0, spread)
-
-
-def fit(
-    model: Model, X: np.ndarray, y: np.ndarray, classes: int, parameters: Parameters
-) -> Predictor:
-    """Fit on features that are standardised by the same samples."""
-    mean, spread = standardise(X)
-    predict = model.fit((X - mean) / spread, y, classes, **parameters)
-    return lambda new: predict((new - mean) / spread)
-
-
-def _held_out(
-    model: Model, X: np.ndarray, y: np.ndarray, classes: int, inner: int
-) -> list[Prediction]:
-    """Return, for each point of the grid, what it predicts of samples that it did not see."""
-    number = inner_folds(y, inner)
-    predictions = []
-    for parameters in model.grid:
-        probabilities = np.empty((len(y), classes))
-        scores = np.empty((len(y), classes)) if "scores" in model.decisions else None
-        for k in np.unique(number):
-            out = number == k
-            found = fit(model, X[~out], y[~out], classes, parameters)(X[out])
-            probabilities[out] = found.probabilities
-            if scores is not None and found.scores is not None:
-                scores[out] = found.scores
-        predictions.append(Prediction(probabilities, scores))
-    return predictions
-
-
-def _rows(model: Model, fold: Fold, chosen: Chosen) -> list[dict[str, Any]]:
-    """Fit what was chosen, each once, and measure it on the test fold."""
-    fitted: dict[tuple[tuple[str, float], ...], tuple[Prediction, dict[str, float]]] = {}
+def _rows(model: Model, fold: Fold, inner: int) -> list[dict[str, Any]]:
+    """Fit what is chosen, each once, and measure it on the test fold."""
+    scaler: Any = StandardScaler().fit(fold.X_train)
+    X, y, classes = scaler.transform(fold.X_train), fold.y_train, fold.classes
+    splits = inner_splits(y, inner)
+    fitted: dict[tuple[float, ...], Any] = {}
+    if isinstance(model.estimator, GeometricClassifier):
+        table, fits = search_geometric(model, X, y, classes, splits)
+        fitted = {(one.scale_, one.alpha_): one for one in fits}
+    else:
+        table = search(model, X, y, classes, splits)
+    measured: dict[tuple[float, ...], tuple[Prediction, dict[str, float]]] = {}
     rows = []
-    for (decision, by), (rule, parameters) in chosen.items():
-        key = tuple(parameters.items())
-        if key not in fitted:
-            predict = fit(model, fold.X_train, fold.y_train, fold.classes, parameters)
-            prediction = predict(fold.X_test)
-            fitted[key] = prediction, measure_probabilities(fold.y_test, prediction)
-        prediction, of_probabilities = fitted[key]
-        of_labels = measure_labels(fold.y_test, decide(prediction, rule), fold.classes)
-        rows.append(
-            {
-                "set": fold.name,
-                "fold": fold.number,
-                "folds_by": fold.origin,
-                "model": model.name,
-                "decision": decision,
-                "selected_by": by,
-                "rule": rule,
-                "alpha": parameters["alpha"],
-                "scale": parameters.get("scale", float("nan")),
-                **of_probabilities,
-                **of_labels,
-            }
-        )
+    for decision in (*model.decisions, *(["chosen"] if len(model.decisions) > 1 else [])):
+        part = table if decision == "chosen" else table[table["decision"] == decision]
+        for by in CRITERIA:
+            choice = best(part, by)
+            parameters = {name: float(choice[name]) for name in ("scale", "alpha") if name in table}
+            key = tuple(parameters.values())
+            if key not in measured:
+                if key not in fitted:
+                    fitted[key] = model.fit(X, y, classes, **parameters)
+                prediction = predict(fitted[key], scaler.transform(fold.X_test), classes)
+                measured[key] = prediction, measure_probabilities(fold.y_test, prediction)
+            prediction, of_probabilities = measured[key]
+            labels = decide(prediction, choice["decision"])
+            rows.append(
+                {
+                    "set": fold.name,
+                    "fold": fold.number,
+                    "folds_by": fold.origin,
+                    "model": model.name,
+                    "decision": decision,
+                    "selected_by": by,
+                    "rule": choice["decision"],
+                    "alpha": parameters["alpha"],
+                    "scale": parameters.get("scale", float("nan")),
+                    **of_probabilities,
+                    **measure_labels(fold.y_test, labels, classes),
+                }
+            )
     return rows

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files as resources
 from typing import Any, NamedTuple
@@ -17,8 +18,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from geosoftmax_experiments.ordinal.decisions import LABELS
-from geosoftmax_experiments.ordinal.measures import CRITERIA, MEASURES
+from geosoftmax_experiments.ordinal.measures import MEASURES
 from geosoftmax_experiments.ordinal.models import MODELS
 
 __all__ = [
@@ -28,15 +28,13 @@ __all__ = [
     "TABLE_1",
     "Method",
     "Ranks",
-    "by_criterion",
     "by_set",
+    "means",
     "methods_in",
     "paper_table",
     "ranks",
     "read_paper",
-    "select",
     "signed_ranks",
-    "summary",
 ]
 
 
@@ -93,53 +91,27 @@ def methods_in(rows: pd.DataFrame) -> list[Method]:
     return [method for method in every if (method.model, method.decision) in found]
 
 
-def select(rows: pd.DataFrame, method: Method, selected_by: str) -> pd.DataFrame:
-    """Return the rows of a method, its parameters chosen by one criterion."""
-    model, rule, by = rows["model"], rows["decision"], rows["selected_by"]
-    chosen = (model == method.model) & (rule == method.decision) & (by == selected_by)
-    return rows.loc[chosen]
-
-
 def by_set(
-    rows: pd.DataFrame, measure: str, methods: list[Method], selected_by: str | None = None
+    rows: Any,
+    measure: str,
+    methods: Sequence[Method],
+    selected_by: str | None = None,
+    over_folds: str = "mean",
 ) -> pd.DataFrame:
-    """Return the mean over folds: a row for each set, a column for each method.
+    """Return the mean (or another function) over folds: a row for each set, a column per method.
 
     Parameters are those chosen by `selected_by`, which is the measure's own criterion by default.
     """
-    by = selected_by or MEASURES[measure].criterion
-    columns = {m: select(rows, m, by).groupby("set")[measure].mean() for m in methods}
+    rows = rows[rows["selected_by"] == (selected_by or MEASURES[measure].criterion)]
+    found = rows.groupby(["model", "decision", "set"])[measure].agg(over_folds)
+    columns = {method: found.loc[method.model, method.decision] for method in methods}
     return pd.DataFrame(columns).reindex(list(dict.fromkeys(rows["set"])))
 
 
-def summary(rows: pd.DataFrame, selected_by: str | None = None) -> pd.DataFrame:
-    """Return mean and deviation of each measure for each method.
-
-    The deviation is that over the folds of a set, averaged over sets.
-    """
-    table: dict[tuple[str, str], dict[Method, float]] = {}
-    for method in methods_in(rows):
-        for measure in MEASURES:
-            by = selected_by or MEASURES[measure].criterion
-            chosen: Any = select(rows, method, by).groupby("set")[measure]
-            table.setdefault((measure, "mean"), {})[method] = chosen.mean().mean()
-            table.setdefault((measure, "deviation"), {})[method] = chosen.std().mean()
-    return pd.DataFrame(table)
-
-
-def by_criterion(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of Table 1 for each criterion that parameters were chosen by.
-
-    Columns are (measure, criterion).
-    """
+def means(rows: pd.DataFrame, selected_by: str | None = None) -> pd.DataFrame:
+    """Return the mean of each measure (columns) for each method (rows)."""
     methods = methods_in(rows)
-    return pd.DataFrame(
-        {
-            (measure, by): by_set(rows, measure, methods, by).mean()
-            for measure in TABLE_1
-            for by in CRITERIA
-        }
-    )
+    return pd.DataFrame({m: by_set(rows, m, methods, selected_by).mean() for m in MEASURES})
 
 
 # ------------------------------------------------------------------ the paper's numbers
@@ -157,27 +129,25 @@ def paper_table(rows: pd.DataFrame) -> pd.DataFrame:
     Ours come twice: with the penalty chosen by the measure of the row, and by MAE for all rows.
     """
     paper = read_paper()["table"]
-    own: Any = summary(rows)
-    mae: Any = summary(rows, "mae")
-    base = Method("lr", "mode")
+    methods = [method for method in PAPER if method in methods_in(rows)]
     table = []
-    for measure in TABLE_1:
-        for method in PAPER:
-            if method not in own.index or base not in own.index:
-                continue
-            ours, others, theirs = own[measure, "mean"], mae[measure, "mean"], paper[measure]
+    for measure in TABLE_1 if PAPER[0] in methods else ():
+        own, by_mae = (by_set(rows, measure, methods, by).mean() for by in (None, "mae"))
+        spread = by_set(rows, measure, methods, over_folds="std").mean()
+        for method in methods:
+            value, deviation = paper[measure][method.model]
             table.append(
                 {
                     "measure": MEASURES[measure].label,
                     "method": method.label,
-                    "ours": ours[method],
-                    "±": own[measure, "deviation"][method],
-                    "ours, chosen by MAE": others[method],
-                    "paper": theirs[method.model][0],
-                    "paper ±": theirs[method.model][1],
-                    "ours / LR": ours[method] / ours[base],
-                    "chosen by MAE / LR": others[method] / others[base],
-                    "paper / LR": theirs[method.model][0] / theirs["lr"][0],
+                    "ours": own[method],
+                    "±": spread[method],
+                    "ours, chosen by MAE": by_mae[method],
+                    "paper": value,
+                    "paper ±": deviation,
+                    "ours / LR": own[method] / own[PAPER[0]],
+                    "chosen by MAE / LR": by_mae[method] / by_mae[PAPER[0]],
+                    "paper / LR": value / paper[measure]["lr"][0],
                 }
             )
     return pd.DataFrame(table)
@@ -236,8 +206,3 @@ def signed_ranks(table: pd.DataFrame, reference: Method, lower_is_better: bool) 
     weight = np.arange(len(result), 0, -1)
     result["p (Holm)"] = np.minimum(1.0, np.maximum.accumulate(result["p"] * weight))
     return result
-
-
-def decision_labels(rows: pd.DataFrame) -> dict[str, str]:
-    """Return what the decisions in the rows mean."""
-    return {rule: LABELS[rule] for rule in dict.fromkeys(rows["decision"])}

@@ -11,6 +11,7 @@ import math
 import torch
 from torch import Tensor
 
+from geosoftmax.continuous.spikes import local_maxima
 from geosoftmax_experiments.superres.measures import Emitters, compact
 from geosoftmax_experiments.superres.psf import Psf
 
@@ -28,8 +29,7 @@ def counts_of_one(residual: Tensor, psf: Psf, finer: int = FINER) -> Tensor:
 
 def is_maximum(gain: Tensor, sigma: float) -> Tensor:
     """Return where the search grid has its largest value within a standard deviation."""
-    reach = max(1, round(sigma * FINER))
-    return gain >= torch.max_pool2d(gain[:, None], 2 * reach + 1, 1, reach)[:, 0]
+    return local_maxima(gain, max(1, round(sigma * FINER)))
 
 
 def strongest(values: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
@@ -71,8 +71,7 @@ def solve_on_grid(
 def read_off(u: Tensor, background: Tensor, least: float) -> Emitters:
     """Put an emitter at the centre of mass of each local maximum and its eight neighbours."""
     mass = _three(_three(u, 1), 2)
-    peak = torch.max_pool2d(mass[:, None], 3, 1, 1)[:, 0]
-    index, counts = strongest(mass, (mass >= peak) & (mass > least))
+    index, counts = strongest(mass, local_maxima(mass, 1) & (mass > least))
     size = torch.where(counts > 0, counts, 1.0)
     right, below = (
         moment.flatten(1).gather(1, index) / size

@@ -6,8 +6,9 @@ import dataclasses
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
+from geosoftmax.continuous import spikes
+from geosoftmax.continuous.spikes import Spikes
 from geosoftmax_experiments.superres.psf import Psf
 
 __all__ = ["Emitters", "compact", "distances", "merge", "model", "prune"]
@@ -24,26 +25,22 @@ class Emitters:
     counts: Tensor
     background: Tensor
 
+    @classmethod
+    def of(cls, spikes: Spikes) -> Emitters:
+        """Return emitters from what the library's solvers move."""
+        return cls(spikes.points, spikes.u, spikes.level[:, 0])
+
+    def spikes(self) -> Spikes:
+        """Return what the library's solvers move."""
+        return Spikes(self.points, self.counts, self.background[:, None])
+
     def take(self, index: Tensor) -> Emitters:
         """Return those of some frames."""
-        return Emitters(self.points[index], self.counts[index], self.background[index])
+        return Emitters.of(self.spikes().take(index))
 
     def put(self, index: Tensor, other: Emitters) -> Emitters:
         """Return these, but in some frames `other`."""
-        size = max(self.counts.shape[1], other.counts.shape[1])
-        mine, theirs = (
-            Emitters(
-                pad(one.points, (0, 0, 0, size - one.counts.shape[1])),
-                pad(one.counts, (0, size - one.counts.shape[1])),
-                one.background,
-            )
-            for one in (self, other)
-        )
-        return Emitters(
-            mine.points.index_copy(0, index, theirs.points),
-            mine.counts.index_copy(0, index, theirs.counts),
-            mine.background.index_copy(0, index, theirs.background),
-        )
+        return Emitters.of(self.spikes().put(index, other.spikes()))
 
 
 def model(state: Emitters, frames: Tensor, psf: Psf) -> Tensor:
@@ -63,21 +60,7 @@ def distances(state: Emitters) -> Tensor:
 
 def merge(state: Emitters, near: Tensor) -> Emitters:
     """Join neighbours at their centre: each to the heaviest one near it that joins nobody."""
-    counts, points = state.counts, state.points
-    own = torch.arange(counts.shape[1], device=counts.device)
-    one, other = counts[:, :, None], counts[:, None, :]
-    heavier = (other > one) | ((other == one) & (own < own[:, None]))
-    above = near & heavier & (one > 0) & (other > 0)
-    leads = ~above.any(-1)
-    above = above & leads[:, None, :]
-    target = torch.where(above, other, 0.0).argmax(-1)
-    leader = torch.where(above.any(-1), target, own)
-    mass = torch.zeros_like(counts).scatter_add(-1, leader, counts)
-    moment = torch.zeros_like(points).scatter_add(
-        1, leader[..., None].expand(points.shape), points * counts[..., None]
-    )
-    centre = moment / torch.where(mass > 0, mass, 1.0)[..., None]
-    return Emitters(torch.where((mass > 0)[..., None], centre, points), mass, state.background)
+    return Emitters.of(spikes.merge(state.spikes(), near))
 
 
 def prune(state: Emitters, least: float) -> Emitters:
@@ -88,7 +71,4 @@ def prune(state: Emitters, least: float) -> Emitters:
 
 def compact(state: Emitters) -> Emitters:
     """Drop padding that no frame needs; emitters are in order of their counts then."""
-    size = max(1, int((state.counts > 0).sum(-1).max()))
-    counts, order = state.counts.topk(min(size, state.counts.shape[1]), -1)
-    points = state.points.gather(1, order[..., None].expand(*order.shape, 2))
-    return Emitters(points, counts, state.background)
+    return Emitters.of(spikes.compact(state.spikes()))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from geosoftmax_experiments.pages import save
 from geosoftmax_experiments.vae.frontier import (
     BUDGETS,
     DIRECTIONS,
@@ -29,7 +30,7 @@ from geosoftmax_experiments.vae.measures import MEASURES
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 
-__all__ = ["draw_curves", "draw_frontier", "draw_ratio", "save"]
+__all__ = ["draw_curve", "draw_curves", "draw_frontier", "draw_ratio", "plain_numbers"]
 
 AXES = {"epoch": "epochs", "seconds": "seconds of training"}
 MARKERS = dict(zip(LAYERS, "sovD^P", strict=True))
@@ -51,7 +52,7 @@ def draw_curves(rows: Rows, weight: float, part: str) -> Figure:
     ):
         for axis, (x, label) in zip(line, AXES.items(), strict=True):
             for loss, chosen in weights.items():
-                _curve(axis, rows, loss, chosen, x)
+                draw_curve(axis, rows, loss, chosen, x, "{}:\nweight {:g}, KL {:.1f}")
             axis.set_xlabel(label, fontsize=9)
             axis.set_title(what, fontsize=10)
             _log_axis(axis, "y")
@@ -66,21 +67,14 @@ def draw_frontier(rows: Rows, part: str) -> Figure:
 
     Runs of less than `LEAST_RATE` are not compared, and not drawn.
     """
-    figure, axes = _panels()
-    losses = list(dict.fromkeys(rows["loss"]))
-    for column, budget in enumerate(BUDGETS):
-        points = compared(at_budget(rows, budget))
-        for line, direction in enumerate(DIRECTIONS):
-            axis = axes[line, column]
-            for loss in losses:
-                own = points[points["loss"] == loss]
-                mean = mean_frontier(points, loss, direction)
-                _line(axis, loss, own["latent_kl"], own[direction],
-                      mean["latent_kl"], mean[direction])  # fmt: skip
-            _log_axis(axis, "y")
-            if column == 0:
-                axis.set_ylabel(f"{MEASURES[direction]}, {part}", fontsize=9)
-    _finish(figure, axes)
+
+    def lines(points: Rows, loss: str, direction: str) -> tuple[Rows, Rows]:
+        shown = compared(points)
+        own = shown.loc[shown["loss"] == loss, ["latent_kl", direction]]
+        return own, mean_frontier(shown, loss, direction)
+
+    figure, axes = _draw_panels(rows, list(dict.fromkeys(rows["loss"])), lines)
+    _finish(figure, axes, f"{{}}, {part}")
     return figure
 
 
@@ -90,46 +84,58 @@ def draw_ratio(rows: Rows, part: str) -> Figure:
     A dot for each run, a line through the geometric means over seeds: below 1 a loss is better than
     softmax. Panels as those of `draw_frontier`.
     """
-    figure, axes = _panels()
-    losses = [loss for loss in dict.fromkeys(rows["loss"]) if loss != REFERENCE]
-    for column, budget in enumerate(BUDGETS):
-        points = at_budget(rows, budget)
-        for line, direction in enumerate(DIRECTIONS):
-            axis = axes[line, column]
-            for loss in losses:
-                own = ratios(points, loss, direction)
-                logs = np.log(own[["weight", "latent_kl", "ratio"]].astype(float))
-                mean = np.exp(logs.groupby("weight").mean()).sort_values("latent_kl")
-                _line(axis, loss, own["latent_kl"], own["ratio"], mean["latent_kl"], mean["ratio"])
-            axis.axhline(1.0, color=LAYERS[REFERENCE].colour, linewidth=1.2,
-                         label=f"{LAYERS[REFERENCE].label} (below 1 is better)")  # fmt: skip
-            if column == 0:
-                axis.set_ylabel(f"{MEASURES[direction]}, {part}:\nratio to softmax", fontsize=9)
+
+    def lines(points: Rows, loss: str, direction: str) -> tuple[Rows, Rows]:
+        own = ratios(points, loss, direction)[["weight", "latent_kl", "ratio"]].astype(float)
+        means = np.exp(np.log(own).groupby("weight").mean()).sort_values("latent_kl")
+        return own[["latent_kl", "ratio"]], means
+
+    others = [loss for loss in dict.fromkeys(rows["loss"]) if loss != REFERENCE]
+    figure, axes = _draw_panels(rows, others, lines)
+    label = f"{LAYERS[REFERENCE].label} (below 1 is better)"
     for axis in axes.flat:
-        _log_axis(axis, "y")
-    _finish(figure, axes)
+        axis.axhline(1.0, color=LAYERS[REFERENCE].colour, linewidth=1.2, label=label)
+    _finish(figure, axes, f"{{}}, {part}:\nratio to softmax")
     return figure
 
 
-def _panels() -> tuple[Figure, Any]:
-    """Return a figure with a line for each direction, a column for each budget."""
-    return plt.subplots(2, 2, figsize=(9, 7.4), sharex=True, sharey="row", layout="constrained")
+def _draw_panels(
+    rows: Rows, losses: list[str], lines: Callable[[Rows, str, str], tuple[Rows, Rows]]
+) -> tuple[Figure, Any]:
+    """Draw a panel for each direction and budget; `lines` are the runs of a loss, and their means.
+
+    Both are tables of two columns, of which the first is the latent KL.
+    """
+    figure, axes = plt.subplots(
+        2, 2, figsize=(9, 7.4), sharex=True, sharey="row", layout="constrained"
+    )
+    for column, budget in enumerate(BUDGETS):
+        points = at_budget(rows, budget)
+        for line, direction in enumerate(DIRECTIONS):
+            for loss in losses:
+                own, means = lines(points, loss, direction)
+                _line(axes[line, column], loss, own.to_numpy(), means.to_numpy())
+    return figure, axes
 
 
-def _line(axis: Axes, loss: str, x: Any, y: Any, mean_x: Any, mean_y: Any) -> None:
+def _line(axis: Axes, loss: str, runs: np.ndarray, means: np.ndarray) -> None:
     """Draw the runs of a loss, and their means as a line."""
     layer, marker = LAYERS[loss], MARKERS[loss]
-    axis.plot(x, y, marker, color=layer.colour, markersize=4, alpha=0.45, markeredgewidth=0)
-    axis.plot(mean_x, mean_y, f"{marker}-", color=layer.colour, markersize=5, linewidth=1.2,
+    axis.plot(*runs.T, marker, color=layer.colour, markersize=4, alpha=0.45, markeredgewidth=0)
+    axis.plot(*means.T, f"{marker}-", color=layer.colour, markersize=5, linewidth=1.2,
               label=layer.label)  # fmt: skip
 
 
-def _finish(figure: Figure, axes: Any) -> None:
-    """Name the columns and the rates, and put the legend below the panels."""
+def _finish(figure: Figure, axes: Any, label: str) -> None:
+    """Name the axes, the columns and the rates, and put the legend below the panels."""
+    for axis, direction in zip(axes[:, 0], DIRECTIONS, strict=True):
+        axis.set_ylabel(label.format(MEASURES[direction]), fontsize=9)
     for axis, budget in zip(axes[0], BUDGETS, strict=True):
         axis.set_title(f"equal {budget}", fontsize=10)
     for axis in axes[1]:
         axis.set_xlabel("latent KL (nats)", fontsize=9)
+    for axis in axes.flat:
+        _log_axis(axis, "y")
     for axis in axes.flat:
         _log_axis(axis, "x")
         axis.set_xlim(left=max(axis.get_xlim()[0], LEAST_RATE))
@@ -137,15 +143,28 @@ def _finish(figure: Figure, axes: Any) -> None:
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
 
 
-def _curve(axis: Axes, rows: Rows, loss: str, weight: float, x: str) -> None:
+def draw_curve(
+    axis: Axes, rows: Rows, loss: str, weight: float, x: str, label: str, **style: Any
+) -> None:
+    """Draw the divergence of a loss during training: mean and range over seeds.
+
+    The label is a format of the layer's name, its weight, and its latent KL at the end.
+    """
     own = rows[(rows["loss"] == loss) & (rows["weight"] == weight)]
     groups = own.groupby("epoch")
     place, value = groups[x].mean(), groups["hausdorff"]
     rate = own.loc[own["epoch"] == own["epoch"].max(), "latent_kl"].mean()
     layer = LAYERS[loss]
-    axis.plot(place, value.mean(), color=layer.colour,
-              label=f"{layer.label}:\nweight {weight:g}, KL {rate:.1f}")  # fmt: skip
+    label = label.format(layer.label, weight, rate)
+    axis.plot(place, value.mean(), color=layer.colour, label=label, **style)
     axis.fill_between(place, value.min(), value.max(), color=layer.colour, alpha=0.2, linewidth=0)
+
+
+def plain_numbers(scale: Axis, subs: Sequence[float]) -> None:
+    """Write plain numbers, not powers, beside ticks at `subs` times the powers of ten."""
+    scale.set_major_locator(LogLocator(subs=subs))
+    scale.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    scale.set_minor_formatter(NullFormatter())
 
 
 def _log_axis(axis: Axes, name: str) -> None:
@@ -154,9 +173,7 @@ def _log_axis(axis: Axes, name: str) -> None:
     (axis.set_xscale if name == "x" else axis.set_yscale)("log")
     low, high = scale.get_view_interval()
     fine = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if name == "x" else (1.0, 1.2, 1.5, *range(2, 10))
-    scale.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high > 10 * low else fine))
-    scale.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    scale.set_minor_formatter(NullFormatter())
+    plain_numbers(scale, (1.0, 2.0, 5.0) if high > 10 * low else fine)
     axis.tick_params(labelsize=8)
     axis.grid(True, color="0.93", zorder=0)
     axis.spines[["top", "right"]].set_visible(False)

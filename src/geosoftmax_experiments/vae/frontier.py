@@ -54,14 +54,14 @@ class Verdict(NamedTuple):
     closest: float
 
     @property
-    def lower_at_all(self) -> bool:
+    def lower_everywhere(self) -> bool:
         """Whether it is lower at each of its own rates that can be compared."""
         return 0 < self.points == self.lower
 
     @property
     def dominates(self) -> bool:
         """Whether the whole frontier of softmax lies above, also beyond the rates of the loss."""
-        return self.lower_at_all and self.above == self.runs
+        return self.lower_everywhere and self.above == self.runs
 
 
 def at_budget(rows: Rows, budget: str) -> Rows:
@@ -162,11 +162,16 @@ def ratios(points: Rows, loss: str, direction: str) -> Rows:
     """
     found = compared(points[points["loss"] == loss]).assign(ratio=np.nan)
     for seed, ours in found.groupby("seed"):
-        theirs = points[(points["loss"] == REFERENCE) & (points["seed"] == seed)]
-        rates, values = (theirs[name].to_numpy(float) for name in ("latent_kl", direction))
+        rates, values = _frontier(points, REFERENCE, seed, direction)
         reference = reference_at(rates, values, ours["latent_kl"].to_numpy(float))
         found.loc[ours.index, "ratio"] = ours[direction].to_numpy(float) / reference
     return found[np.isfinite(found["ratio"])]
+
+
+def _frontier(points: Rows, loss: str, seed: Any, direction: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rates and divergences of the runs of a loss with a seed."""
+    runs = points[(points["loss"] == loss) & (points["seed"] == seed)]
+    return runs["latent_kl"].to_numpy(float), runs[direction].to_numpy(float)
 
 
 def _verdict(points: Rows, loss: str, direction: str, budget: str) -> Verdict:
@@ -197,8 +202,7 @@ def _ratios_at_softmax(points: Rows, loss: str, direction: str) -> np.ndarray:
     """
     found = []
     for seed, theirs in compared(points[points["loss"] == REFERENCE]).groupby("seed"):
-        ours = points[(points["loss"] == loss) & (points["seed"] == seed)]
-        rates, values = (ours[name].to_numpy(float) for name in ("latent_kl", direction))
+        rates, values = _frontier(points, loss, seed, direction)
         at = np.minimum(theirs["latent_kl"].to_numpy(float), rates.max(initial=0.0))
         found.append(reference_at(rates, values, at) / theirs[direction].to_numpy(float))
     return np.concatenate(found) if found else np.zeros(0)
@@ -215,7 +219,7 @@ def matched_weights(points: Rows, near: float) -> dict[str, float]:
     losses = list(dict.fromkeys(points["loss"]))
     reference = REFERENCE if REFERENCE in losses else losses[0]
     own = rates[reference]
-    told = own[own >= np.log(LEAST_RATE)]
+    counting = own[own >= np.log(LEAST_RATE)]
 
     def matched(weight: float) -> dict[str, float]:
         nearest = {loss: float((rates[loss] - own[weight]).abs().idxmin()) for loss in losses}
@@ -225,7 +229,7 @@ def matched_weights(points: Rows, near: float) -> dict[str, float]:
         apart = max(abs(rates[loss, at] - own[weight]) for loss, at in matched(weight).items())
         return max(float(apart), np.log(ALIKE)), abs(weight - near)
 
-    return matched(min(told.index if len(told) else own.index, key=merit))
+    return matched(min(counting.index if len(counting) else own.index, key=merit))
 
 
 def _log(rates: Any) -> Any:

@@ -1,6 +1,7 @@
 """Output layers: what turns the scores of a decoder into a drawing, and the loss that goes with it.
 
-A new one is a class with a name and three methods, and a row in `LAYERS`.
+A new one is a class with a name and three methods, a row in `LAYERS`, and its name in
+`presets.LOSSES`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = ["LAYERS", "Layer"]
 
 #: The gap to which training solves. Smaller ones were found to train equally well.
 TRAINING_TOL = 1e-3
-#: The gap that drawings have at least. Networks that know nothing yet say nearly the same
+#: The gap that drawings have at least. Networks that know nothing yet output nearly the same scores
 #: everywhere, which is hard to solve, and nothing to look at.
 LAST_TOL = 1e-5
 

@@ -15,25 +15,10 @@ from torch import Tensor, nn
 
 from geosoftmax_experiments.errors import UserError
 
-__all__ = ["ARCHITECTURES", "VAE", "Code"]
+__all__ = ["VAE", "Code"]
 
 HIDDEN = 400
 WIDTHS = (64, 128, 256, 512)
-
-
-class Usual(NamedTuple):
-    """What is taken for an architecture unless something else is asked for."""
-
-    latent: int  # the paper's
-    learning_rate: float
-    gain: float
-    weights: tuple[float, ...]  # of the latent KL, in a comparison
-
-
-ARCHITECTURES = {
-    "mlp": Usual(100, 1e-3, 3.0, (0.1, 0.3, 1.0, 2.0, 5.0, 10.0)),
-    "dcgan": Usual(256, 3e-4, 1.0, (1.0, 3.0, 10.0, 20.0, 40.0, 80.0)),
-}
 
 
 class Code(NamedTuple):
@@ -61,9 +46,9 @@ class VAE(nn.Module):
     shape : (int, int)
     latent : int
     offset : Tensor, shape `shape`, optional
-        Added to what the decoder says: where it starts.
+        Added to what the decoder outputs: where it starts.
     gain : float
-        Scores are so many times what the decoder says: it moves them faster.
+        Scores are so many times what the decoder outputs: this moves them faster.
     """
 
     offset: Tensor
@@ -77,11 +62,6 @@ class VAE(nn.Module):
         gain: float = 1.0,
     ) -> None:
         super().__init__()
-        if architecture not in ARCHITECTURES:
-            raise UserError(
-                f"There is no architecture {architecture!r}.",
-                f"Take one of {', '.join(ARCHITECTURES)}.",
-            )
         if architecture == "dcgan" and shape != (64, 64):
             raise UserError(
                 f"The dcgan is for 64×64 drawings; these have {shape[0]}×{shape[1]}.",

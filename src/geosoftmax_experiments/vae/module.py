@@ -169,8 +169,8 @@ class DrawingVAE(pl.LightningModule):
         step = self.current_epoch * self.steps + batch
         loss, rate = (self._replayed or self._loss)(rows, noise, step)
         if self.trainer.loggers and (step + 1) % self.logged == 0:
-            told = {"train/loss": loss.detach().clone(), "train/latent_kl": rate.detach().clone()}
-            self.log_dict(told, prog_bar=True)
+            values = {"train/loss": loss.detach().clone(), "train/latent_kl": rate.detach().clone()}
+            self.log_dict(values, prog_bar=True)
         return loss
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
@@ -260,8 +260,8 @@ class DrawingVAE(pl.LightningModule):
         for group in optimizer.param_groups:
             group["lr"] = torch.tensor(rate, device=self.device) if replay else rate
             group["fused"], group["capturable"] = cuda, cuda and replay
-        for kept in optimizer.state.values():
-            kept["step"] = kept["step"].to(self.device if cuda else "cpu")
+        for state in optimizer.state.values():
+            state["step"] = state["step"].to(self.device if cuda else "cpu")
 
     def _record(self) -> Step | None:
         """Record a whole step: loss, gradient, optimizer."""
@@ -280,8 +280,8 @@ class DrawingVAE(pl.LightningModule):
         def state() -> dict[str, Tensor]:
             found = {"bad step": self._bad_step, **dict(self.named_buffers())}
             for name, parameter in self.named_parameters():
-                kept = optimizer.state.get(parameter, {})
-                found |= {name: parameter, **{f"{name}: {k}": v for k, v in kept.items()}}
+                moments = optimizer.state.get(parameter, {})
+                found |= {name: parameter, **{f"{name}: {k}": v for k, v in moments.items()}}
             return found
 
         size = self.settings.batch

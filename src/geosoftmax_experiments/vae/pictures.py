@@ -1,19 +1,25 @@
-"""Pictures of what runs make: reconstructions of test drawings, samples from the prior."""
+"""Pictures of what runs make: reconstructions of test drawings, samples from the prior.
+
+Those of a comparison are stored in ``pictures.npz``, to draw them again without the runs.
+"""
 
 from __future__ import annotations
 
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import matplotlib.pyplot as plt
+import numpy as np
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from geosoftmax_experiments import files
 from geosoftmax_experiments.data.drawings import Drawings, as_distributions
-from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.pages import plain_label, save
+from geosoftmax_experiments.report import plain_label
 from geosoftmax_experiments.vae.checkpoints import load_weights
 from geosoftmax_experiments.vae.layers import LAYERS
 from geosoftmax_experiments.vae.models import VAE
@@ -22,7 +28,16 @@ from geosoftmax_experiments.vae.settings import RunSettings, derive_seed, read_s
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 
-__all__ = ["check_picture", "draw_rows", "open_run", "reconstructions", "samples", "save"]
+__all__ = ["PICTURES", "Shown", "draw_rows", "open_run", "read_pictures", "reconstructions",
+           "samples", "write_pictures"]  # fmt: skip
+
+#: The drawings of each picture, by the label of their line.
+Shown = dict[str, dict[str, Tensor]]
+#: The pictures of a comparison.
+PICTURES = ("reconstructions", "samples")
+#: Far more than a comparison stores: some hundred kilobytes, ten drawings in a line.
+MOST_BYTES = 2**25
+MOST_DRAWINGS = 100
 
 
 @dataclass(frozen=True)
@@ -65,13 +80,13 @@ def samples(run: Run, count: int, seed: int = 0) -> dict[str, Tensor]:
     return {LAYERS[run.settings.loss].label: run.decode(code)}
 
 
-def draw_rows(rows: dict[str, Tensor], title: str = "") -> Figure:
+def draw_rows(rows: dict[str, Tensor]) -> Figure:
     """Draw a line of drawings for each label; the darkest ink of a drawing is black."""
     count = max(len(pictures) for pictures in rows.values())
     figure, axes = plt.subplots(
         len(rows),
         count,
-        figsize=(0.8 * count + 1.6, 0.85 * len(rows) + (0.5 if title else 0.1)),
+        figsize=(0.8 * count + 1.6, 0.85 * len(rows) + 0.1),
         squeeze=False,
         layout="constrained",
     )
@@ -84,12 +99,44 @@ def draw_rows(rows: dict[str, Tensor], title: str = "") -> Figure:
             dark = float(torch.quantile(ink, 0.99)) if len(ink) else 1.0
             axis.imshow(picture.numpy(), cmap="gray_r", vmin=0.0, vmax=dark)
         line[0].set_ylabel(plain_label(label), rotation=0, ha="right", va="center", fontsize=9)
-    if title:
-        figure.suptitle(title, fontsize=10)
     return figure
 
 
-def check_picture(path: Path) -> None:
-    """Refuse what is no picture before any work is done."""
-    if path.suffix.lower() not in {".png", ".svg", ".pdf"}:
-        raise UserError(f"{path} is no picture.", "Let it end in .png, .svg or .pdf.")
+# ------------------------------------------------------------------ pictures.npz
+
+
+def write_pictures(shown: Shown, path: Path) -> None:
+    """Write the drawings of pictures: an array for ``picture/label``."""
+    arrays: dict[str, Any] = {
+        f"{name}/{label}": drawings.numpy().astype(np.float16)
+        for name, lines in shown.items()
+        for label, drawings in lines.items()
+    }
+
+    def write(partial: Path) -> None:
+        with partial.open("wb") as file:
+            np.savez_compressed(file, **arrays)
+
+    files.write(path, write)
+
+
+def read_pictures(path: Path) -> Shown:
+    """Read what `write_pictures` wrote. All else is a ValueError, before it takes memory."""
+    shown: Shown = {name: {} for name in PICTURES}
+    with path.open("rb") as file, zipfile.ZipFile(file) as packed:
+        if sum(entry.file_size for entry in packed.infolist()) > MOST_BYTES:
+            raise ValueError(f"unpacked, it has more than {MOST_BYTES:,} bytes")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as stored:
+            for key in stored:
+                name, _, label = key.partition("/")
+                shown[name][label] = _drawings(stored[key])
+    return shown
+
+
+def _drawings(found: np.ndarray) -> Tensor:
+    if found.dtype != np.float16 or found.ndim != 3 or not 0 < len(found) <= MOST_DRAWINGS:
+        raise ValueError(f"{found.dtype} of shape {found.shape} are not drawings")
+    if not np.isfinite(found).all():
+        raise ValueError("drawings are not finite")
+    return torch.from_numpy(found.astype(np.float32))

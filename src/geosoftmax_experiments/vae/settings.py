@@ -4,62 +4,35 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from geosoftmax_experiments import files
 from geosoftmax_experiments.data.drawings import NAMES, Drawings, load_drawings
 from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.vae.layers import LAYERS
-from geosoftmax_experiments.vae.models import ARCHITECTURES
+from geosoftmax_experiments.vae.presets import (
+    ARCHITECTURES,
+    LOSSES,
+    OTHER,
+    PARTS,
+    PRESETS,
+    STARTS,
+)
 
-__all__ = ["OTHER", "PRESETS", "RunSettings", "derive_seed", "draft_settings", "make_settings",
-           "read_settings", "usual_weights"]  # fmt: skip
+__all__ = ["RunSettings", "derive_seed", "draft_settings", "make_settings", "read_settings",
+           "usual_weights"]  # fmt: skip
 
 #: Raised when runs change their meaning: older folders are then refused.
 FORMAT = 1
-PARTS = ("test", "validation")
-STARTS = ("zero", "mean")
-
-
-class Preset(NamedTuple):
-    """What is taken for a set unless something else is asked for."""
-
-    epochs: int
-    batch: int
-    seeds: int = 3  # of a comparison
-    measurements: int = 40  # about so many
-    scale: float = 0.5  # of the squared distance between pixels: the paper's
-    learning_rate: float | None = None  # as usual for the architecture
-    gain: float | None = None
-    weights: tuple[float, ...] | None = None  # of a comparison
-
-
-#: Rates, gains and epochs were chosen on validation drawings.
-PRESETS = {
-    "digits": Preset(
-        20,
-        128,
-        seeds=1,
-        measurements=10,
-        scale=2.0,
-        learning_rate=3e-3,
-        gain=1.0,
-        weights=(0.03, 0.1, 0.17, 0.3, 1.0),
-    ),
-    "cats": Preset(400, 512),
-    "mnist": Preset(
-        240,
-        512,
-        measurements=20,
-        learning_rate=2e-3,
-        weights=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
-    ),
-    "drawings": Preset(60, 128, measurements=20),
-    "cat-strokes": Preset(20, 128),
+#: What is chosen by name: what it is called, and what there is.
+CHOICES: dict[str, tuple[str, Iterable[str]]] = {
+    "loss": ("loss", LOSSES),
+    "architecture": ("architecture", ARCHITECTURES),
+    "start": ("start", STARTS),
+    "on": ("part", PARTS),
 }
-OTHER = Preset(100, 128)  # one's own drawings
 
 
 @dataclass(frozen=True)
@@ -69,7 +42,7 @@ class RunSettings:
     The cost of the output layer is `scale` times the squared distance between pixels; measurements
     have one that belongs to the data, so that runs of several scales can be compared. With `anneal`
     the scale rises to its value from a tenth of it, in that share of the epochs. Scores are `gain`
-    times what the decoder says. With `decay` the learning rate falls to zero along a cosine.
+    times what the decoder outputs. With `decay` the learning rate falls to zero along a cosine.
     """
 
     data: str
@@ -98,12 +71,11 @@ class RunSettings:
     format: int = FORMAT
 
     def __post_init__(self) -> None:
-        if self.loss not in LAYERS:
-            raise UserError(f"There is no loss {self.loss!r}.", f"Take one of {', '.join(LAYERS)}.")
-        if self.on not in PARTS:
-            raise UserError(f"There is no part {self.on!r}.", f"Take {' or '.join(PARTS)}.")
-        if self.start not in STARTS:
-            raise UserError(f"There is no start {self.start!r}.", f"Take {' or '.join(STARTS)}.")
+        for name, (noun, known) in CHOICES.items():
+            if (value := getattr(self, name)) not in known:
+                raise UserError(
+                    f"There is no {noun} {value!r}.", f"Take one of {', '.join(known)}."
+                )
         for name in ("weight", "learning_rate", "scale", "gain"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
@@ -176,12 +148,7 @@ def draft_settings(
     """Return settings before the data are read, to refuse at once what can be refused."""
     preset = PRESETS.get(data, OTHER)
     architecture = architecture or ("dcgan" if shape == (64, 64) else "mlp")
-    if architecture not in ARCHITECTURES:
-        raise UserError(
-            f"There is no architecture {architecture!r}.",
-            f"Take one of {', '.join(ARCHITECTURES)}.",
-        )
-    usual = ARCHITECTURES[architecture]
+    usual = ARCHITECTURES.get(architecture, ARCHITECTURES["mlp"])  # another one is refused below
     count = preset.epochs if epochs is None else epochs
     return RunSettings(
         data=data,

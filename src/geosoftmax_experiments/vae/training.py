@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import signal
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -25,9 +26,10 @@ from pytorch_lightning.callbacks import Callback, Checkpoint, RichProgressBar
 from pytorch_lightning.loggers import TensorBoardLogger
 
 from geosoftmax_experiments import files
-from geosoftmax_experiments.claims import claim
 from geosoftmax_experiments.data.drawings import Drawings
 from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.runs import end_with, quiet
+from geosoftmax_experiments.store import claim, locked
 from geosoftmax_experiments.vae.checkpoints import STATE, FolderIO, latest
 from geosoftmax_experiments.vae.measures import MEASURES
 from geosoftmax_experiments.vae.module import DrawingVAE
@@ -37,6 +39,8 @@ __all__ = ["Machine", "read_metrics", "time_steps", "train"]
 
 #: Steps that do not count when steps are timed.
 WARM_UP = 5
+#: The variable that tells the processes of a run which one has started them.
+PARENT = "GEOSOFTMAX_PARENT"
 #: What every measurement holds.
 SHOWN = {"epoch", "step", "seconds", "seconds_per_step", *MEASURES}
 
@@ -58,40 +62,67 @@ class Machine:
     talk: bool = True  # progress bar and TensorBoard
     replay: bool = True
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether Lightning takes a GPU."""
+        return torch.cuda.is_available() and self.accelerator != "cpu"
 
-def train(settings: RunSettings, drawings: Drawings, folder: Path, machine: Machine) -> Path:
-    """Train a run, or what is left of it; return the path of its metrics."""
-    metrics = folder / "metrics.jsonl"
-    if (folder / "run.json").exists():
-        _claim(folder, settings)
-    last = latest(folder)
-    if last is not None and last.name == _checkpoint_name(settings.epochs):
-        return metrics
+
+def train(
+    settings: RunSettings, drawings: Drawings, folder: Path, machine: Machine, patience: float = 0.0
+) -> Path:
+    """Train a run, or what is left of it; return the path of its metrics.
+
+    The folder is locked meanwhile. Where another process is there, `patience` seconds pass before
+    that is an error.
+    """
     module = DrawingVAE(settings, drawings, replay=machine.replay)
-    recorder = Recorder(metrics)
-    saver = Saver(folder / "checkpoints", machine.save_seconds)
-    start = last if last is not None and (last / STATE).exists() else None
+    metrics = folder / "metrics.jsonl"
     with _quiet(), _deterministic():
-        callbacks: list[Callback] = [recorder, saver]
+        callbacks = [
+            Recorder(metrics),
+            Saver(folder / "checkpoints", machine.save_seconds),
+            Signals(),
+        ]
+        # Made first: settings that Lightning refuses leave no folder behind.
         trainer = _trainer(settings, machine, folder, callbacks, log_every_n_steps=module.logged)
-        _claim(folder, settings)  # from here on: settings that Lightning refuses claim nothing
-        handler = signal.getsignal(signal.SIGINT)
-        try:
-            trainer.fit(module, ckpt_path=start)
-        except SystemExit:  # what Lightning makes of an interrupt
-            if not trainer.interrupted:
-                raise
-            signal.signal(signal.SIGINT, handler)
-            raise KeyboardInterrupt from None
-        finally:
-            module.forget_step()
+        with _first_process(trainer, folder, patience):
+            claim(folder / "run.json", asdict(settings), holds_results=metrics.exists())
+            last = latest(folder)
+            if last is None or last.name != _checkpoint_name(settings.epochs):
+                _fit(trainer, module, last if last and (last / STATE).exists() else None)
     return metrics
 
 
-def _claim(folder: Path, settings: RunSettings) -> None:
-    """Make the folder this run's own, or see that it is."""
+@contextlib.contextmanager
+def _first_process(trainer: pl.Trainer, folder: Path, patience: float) -> Iterator[None]:
+    """Lock the folder, in the first process of a run; the others end with the one before them."""
     files.make_folder(folder)
-    claim(folder / "run.json", asdict(settings), holds_results=(folder / "metrics.jsonl").exists())
+    if trainer.is_global_zero:
+        with locked(folder, patience):
+            for place in (folder, folder / "checkpoints"):
+                files.remove_partial(place)
+            if trainer.world_size > 1:
+                os.environ[PARENT] = str(os.getpid())
+            yield
+    else:
+        if PARENT in os.environ:  # not where a launcher of a cluster has started it
+            end_with(int(os.environ[PARENT]))
+        yield
+
+
+def _fit(trainer: pl.Trainer, module: DrawingVAE, start: Path | None = None) -> None:
+    """Train, from a checkpoint where there is one. A signal raises what it would elsewhere."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        trainer.fit(module, ckpt_path=start)
+    except SystemExit as error:  # what Lightning makes of a KeyboardInterrupt
+        if not isinstance(error.__context__, KeyboardInterrupt):
+            raise
+        signal.signal(signal.SIGINT, handler)  # which it has let be ignored
+        raise error.__context__ from None
+    finally:
+        module.forget_step()
 
 
 def time_steps(settings: RunSettings, drawings: Drawings, machine: Machine, steps: int) -> float:
@@ -103,10 +134,7 @@ def time_steps(settings: RunSettings, drawings: Drawings, machine: Machine, step
             several, replace(machine, talk=False), Path(), [clock],
             max_steps=steps + WARM_UP, limit_val_batches=0,
         )  # fmt: skip
-        try:
-            trainer.fit(module)
-        finally:
-            module.forget_step()
+        _fit(trainer, module)
     return clock.seconds / steps
 
 
@@ -162,18 +190,10 @@ class Bar(RichProgressBar):
     def __init__(self) -> None:
         super().__init__(refresh_rate=10)
 
-    def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, *others: Any) -> None:
         """Move on."""
-        assert isinstance(pl_module, DrawingVAE)
         if trainer.is_last_batch or trainer.global_step % pl_module.logged == 0:
-            super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+            super().on_train_batch_end(trainer, pl_module, *others)
 
     def _get_train_description(self, current_epoch: int) -> str:
         return f"Epoch {current_epoch + 1}/{self.trainer.max_epochs}"
@@ -208,7 +228,7 @@ class Recorder(Callback):
         self._before = state_dict["before"]
 
     def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
         """Start the clock."""
         if batch_idx == 0:
@@ -218,9 +238,8 @@ class Recorder(Callback):
         """Stop the clock."""
         self._stop(pl_module)
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         """Write a line."""
-        assert isinstance(pl_module, DrawingVAE)
         pl_module.check_finite()
         epoch = trainer.current_epoch + 1
         steps = pl_module.settings.every * pl_module.steps
@@ -251,14 +270,28 @@ class Recorder(Callback):
             self._since = None
 
 
+class Signals(Callback):
+    """Lets SIGTERM do in training what it did before.
+
+    Lightning's own handler ends training after the next step; with several processes it
+    communicates in the middle of whatever these are doing.
+    """
+
+    def __init__(self) -> None:
+        self._handler = signal.getsignal(signal.SIGTERM)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Put the handler back."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._handler)
+
+
 class Clock(Callback):
     """Measures training from the end of the `WARM_UP` steps on."""
 
     seconds = 0.0
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *others: Any
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, *others: Any) -> None:
         """Start after the steps that warm up."""
         if trainer.global_step == WARM_UP:
             self.seconds = -_now(pl_module)
@@ -276,9 +309,8 @@ class Saver(Checkpoint):
         self.seconds = seconds
         self._last = time.monotonic()
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         """Save what is finite."""
-        assert isinstance(pl_module, DrawingVAE)
         pl_module.check_finite()
         epoch = trainer.current_epoch + 1
         due = epoch == trainer.max_epochs or time.monotonic() - self._last >= self.seconds
@@ -300,20 +332,13 @@ def _now(module: pl.LightningModule) -> float:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Let Lightning say what matters: not what hardware is unused, nor tips."""
-    loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning.pytorch")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            # Lightning 2.6 calls what torch 2.13 deprecates.
-            warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
-            # Only where a CPU was asked for.
-            warnings.filterwarnings("ignore", "GPU available but not used", UserWarning)
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+    loggers = quiet(logging.WARNING, "pytorch_lightning", "lightning.pytorch")
+    with loggers, warnings.catch_warnings():
+        # Lightning 2.6 calls what torch 2.13 deprecates.
+        warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
+        # Only where a CPU was asked for.
+        warnings.filterwarnings("ignore", "GPU available but not used", UserWarning)
+        yield
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -49,6 +50,61 @@ def test_compare_writes_everything(tmp_path):
     assert json.loads((tmp_path / "settings.json").read_text())["models"] == ["ridge"]
 
 
+@pytest.fixture
+def tables(tmp_path):
+    """Two tables with classes in words: one that depends on its features, one with a gap."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(90, 2))
+    frame = pd.DataFrame({"x": x[:, 0], "colour": np.where(x[:, 1] > 0, "red", "blue")})
+    merit = x[:, 0] + 0.5 * (x[:, 1] > 0)
+    frame["rating"] = np.array(["bad", "fair", "good"])[np.digitize(merit, [-0.3, 0.7])]
+    frame.to_csv(tmp_path / "one.csv", index=False)
+    frame["x"] = frame["x"].mask(frame.index == 5)
+    frame.to_csv(tmp_path / "two=2.csv", index=False)
+    return tmp_path / "one.csv", tmp_path / "two=2.csv"
+
+
+def test_compare_on_own_tables(tables, tmp_path):
+    options = ["--target", "rating", "--order", "bad,fair,good", "--missing", "impute", "--quick"]
+    given = [word for path in tables for word in ("--data", path)]
+    models = ["--models", "lr,g-scale", "--folds", 2, "--jobs", 1, "-o", tmp_path / "out"]
+    result = call("ordinal", "compare", *given, *options, *models)
+    assert result.exit_code == 0, result.output
+    rows = pd.read_csv(tmp_path / "out" / "rows.csv")
+    assert set(rows["set"]) == {"one", "two-2"}
+    assert (rows["folds_by"] == "ours").all()
+    assert (rows["accuracy"] > 0.6).mean() > 0.9
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert "2 sets (own tables), 2 folds each: 0 published, 4 ours" in text
+    assert "beside the paper" not in text
+    # The order of the classes is part of the data.
+    other = [word.replace("bad,fair", "fair,bad") for word in map(str, options)]
+    refused = call("ordinal", "compare", *given, *other, *models)
+    assert "other data for one, two-2" in refused.output
+
+
+def test_own_tables_that_do_not_fit_are_refused(tables, tmp_path):
+    one, two = (["--data", path] for path in tables)
+    target = ["--target", "rating", "--quick", "-o", tmp_path / "out"]
+    order = ["--order", "bad,fair,good"]
+    (tmp_path / "few").mkdir()
+    pd.read_csv(tables[0]).head(8).to_csv(tmp_path / "few" / "few.csv", index=False)
+    for arguments, message in (
+        ([*one, "-o", "out"], "--target comes 0 times, for 1 tables"),
+        ([*one, *two, *target, *order, *order, *order], "--order comes 3 times, for 2 tables"),
+        ([*one, *target, "--sets", "LEV"], "takes the place of --source and --sets"),
+        (target, "--target is about your own tables"),
+        ([*one, *one, *target, *order], "Two tables are called one"),
+        ([*two, *target, *order], "missing"),
+        (["--data", tmp_path / "few" / "few.csv", *target, *order], "too few samples"),
+        (["--data", tmp_path / "none.csv", *target], "no file"),
+    ):
+        result = call("ordinal", "compare", *arguments)
+        assert result.exit_code == 1
+        assert message in result.output, result.output
+        assert result.output.count("\n") == 2
+
+
 def test_fit_and_predict(tmp_path, monkeypatch):
     monkeypatch.setattr(own, "FOLDS", 2)  # parameters matter little where classes are so clear
     path = tmp_path / "data.csv"
@@ -67,8 +123,9 @@ def test_fit_and_predict(tmp_path, monkeypatch):
         (["compare", "--source", "uci"], "no source 'uci'"),
         (["compare", "--source", "skordinal", "--sets", "cars"], "no set 'cars'"),
         (["compare", "--backend", "dask"], "belong together"),
+        (["compare", "--models", "lr,pom,lr"], "twice in --models lr,pom,lr"),
         (["fit", "none.csv", "--target", "y", "-o", "m"], "no file none.csv"),
-        (["fit", "none.csv", "--target", "y", "-o", "m", "--decision", "x"], "no decision 'x'"),
+        (["fit", "none.csv", "--target", "y", "-o", "m", "--separator", "ab"], "not one sign"),
         (["predict", "none", "none.csv", "-o", "p.csv"], "not a model"),
         (["predict", "none", "none.csv", "-o", "p.txt"], "neither CSV nor Parquet"),
         (["calibration", "-o", "curve.txt"], "no picture"),

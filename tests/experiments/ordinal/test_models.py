@@ -5,10 +5,9 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from geosoftmax_experiments.data.ordinal import load_fold
-from geosoftmax_experiments.ordinal.decisions import decide
+from geosoftmax_experiments.ordinal.decisions import decide, predict
 from geosoftmax_experiments.ordinal.models import MODELS
-from geosoftmax_experiments.ordinal.selection import fit
-from geosoftmax_experiments.ordinal.sparsemax import fit_sparsemax, sparsemax
+from geosoftmax_experiments.ordinal.sparsemax import SparsemaxClassifier
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -16,8 +15,7 @@ def test_models_beat_guessing_and_give_distributions(name):
     fold = load_fold("skordinal", "ESL", 0)
     model = MODELS[name]
     X, y = fold.X_train, fold.y_train
-    predict = fit(model, X, y, fold.classes, model.grid[-1] | {"alpha": 1.0})
-    prediction = predict(fold.X_test)
+    prediction = predict(model.fit(X, y, fold.classes, 1.0), fold.X_test, fold.classes)
     p = prediction.probabilities
     assert p.shape == (len(fold.y_test), fold.classes)
     assert (p >= -1e-12).all()
@@ -32,8 +30,8 @@ def test_a_class_that_is_missing_inside_is_not_in_the_way(name):
     fold = load_fold("skordinal", "ESL", 0)
     keep = ~np.isin(fold.y_train, [0, 4, 8])  # the ends and one in between
     model = MODELS[name]
-    predict = fit(model, fold.X_train[keep], fold.y_train[keep], 9, model.grid[0])
-    prediction = predict(fold.X_test)
+    fitted = model.fit(fold.X_train[keep], fold.y_train[keep], 9, model.alphas[0])
+    prediction = predict(fitted, fold.X_test, 9)
     assert prediction.probabilities.shape == (len(fold.y_test), 9)
     assert decide(prediction, model.decisions[0]).max() < 9
 
@@ -41,10 +39,10 @@ def test_a_class_that_is_missing_inside_is_not_in_the_way(name):
 def test_sparsemax_is_at_its_minimum():
     fold = load_fold("skordinal", "balance-scale", 0)
     X, y = fold.X_train, fold.y_train
-    W, b = fit_sparsemax(X, y, 3, alpha=1.0)
-    off = sparsemax(X @ W.T + b) - np.eye(3)[y]
-    gradient = off.T @ X + W
+    model = SparsemaxClassifier().fit(X, y)
+    off = model.predict_proba(X) - np.eye(3)[y]
+    gradient = off.T @ X + model.coef_
     assert np.abs(gradient).max() < 1e-2 * len(y)
     assert np.abs(off.sum(0)).max() < 1e-2 * len(y)
-    ours = (sparsemax(X @ W.T + b).argmax(1) == y).mean()
-    assert ours == pytest.approx(LogisticRegression().fit(X, y).score(X, y), abs=0.05)
+    theirs = LogisticRegression().fit(X, y).score(X, y)
+    assert model.score(X, y) == pytest.approx(theirs, abs=0.05)

@@ -10,14 +10,13 @@ from geosoftmax_experiments.ordinal.summary import (
     PAPER,
     TABLE_1,
     Method,
-    by_criterion,
     by_set,
+    means,
     methods_in,
     paper_table,
     ranks,
     read_paper,
     signed_ranks,
-    summary,
 )
 
 SHIFT = {"lr": 0.0, "at": 0.1, "it": 0.3, "g": -0.1}
@@ -43,19 +42,19 @@ def rows():
 
 
 def test_means_are_over_sets_and_folds(rows):
-    found = summary(rows)
+    lr = Method("lr", "mode")
+    found = means(rows)
     assert list(found.index) == methods_in(rows)
-    assert found["accuracy", "mean"][Method("lr", "mode")] == pytest.approx(4.005)
-    assert found["mae", "mean"][Method("lr", "mode")] == pytest.approx(3.505)
-    assert found["mae", "deviation"][Method("lr", "mode")] == pytest.approx(0.01 / np.sqrt(2))
+    assert found["accuracy"][lr] == pytest.approx(4.005)
+    assert found["mae"][lr] == pytest.approx(3.505)
+    deviations = by_set(rows, "mae", [lr], over_folds="std")[lr]
+    assert deviations.to_list() == pytest.approx([0.01 / np.sqrt(2)] * 6)
 
 
 def test_each_criterion_has_its_rows(rows):
-    found = by_criterion(rows).loc[Method("lr", "mode")]
-    for measure in TABLE_1:
-        assert found[measure, "hausdorff"] == pytest.approx(3.005)
-        assert found[measure, "mae"] == pytest.approx(3.505)
-        assert found[measure, "accuracy"] == pytest.approx(4.005)
+    for by, expected in (("hausdorff", 3.005), ("mae", 3.505), ("accuracy", 4.005)):
+        found = means(rows, by).loc[Method("lr", "mode")]
+        assert [found[measure] for measure in TABLE_1] == pytest.approx([expected] * 3)
 
 
 def test_the_paper_stands_beside(rows):

@@ -11,7 +11,7 @@ from geosoftmax_experiments.superres.localisation import choose_settings, find_e
 from geosoftmax_experiments.superres.matching import compare
 from geosoftmax_experiments.superres.measures import Emitters, model
 from geosoftmax_experiments.superres.psf import Psf
-from geosoftmax_experiments.superres.slide import _View
+from geosoftmax_experiments.superres.slide import FrameProblem
 from tests.experiments.superres import scenes
 
 PSF = Psf(1.1)
@@ -113,11 +113,14 @@ def test_pull_against_finite_differences():
     )
     frames = 1.1 * model(state, zeros(12), PSF)
     pull = Pull(100.0, torch.tensor([[0.01]]).double())
-    view = _View(frames, state, PSF, 0.2, pull=pull)
+    problem = FrameProblem(frames, PSF, 0.2, pull=pull)
+    view = problem.view(state.spikes())
     slope = (view.backward(view.residual)[:, :2] - view.price)[0]
     for j in range(2):
         moved = state.counts.clone()
         moved[0, j] += 1e-4
         there = Emitters(state.points, moved, state.background)
-        loss = _View(frames, there, PSF, 0.2, pull=pull).loss
-        assert float(view.loss - loss) / 1e-4 == pytest.approx(float(slope[j]), rel=1e-4, abs=1e-6)
+        loss = problem.view(there.spikes()).objective
+        assert float(view.objective - loss) / 1e-4 == pytest.approx(
+            float(slope[j]), rel=1e-4, abs=1e-6
+        )

@@ -16,7 +16,7 @@ from geosoftmax_experiments.superres.localisation import choose_settings, find_e
 from geosoftmax_experiments.superres.matching import compare
 from geosoftmax_experiments.superres.measures import Emitters, distances, merge, model, prune
 from geosoftmax_experiments.superres.psf import Psf
-from geosoftmax_experiments.superres.slide import _View, slide
+from geosoftmax_experiments.superres.slide import FrameProblem, slide
 from geosoftmax_experiments.superres.windows import Windows
 
 PSF = Psf(1.1)
@@ -113,7 +113,7 @@ def test_slope_against_finite_differences():
     state = Emitters(truth.points + 0.2, truth.counts * 0.9, truth.background + 3)
     weights = 0.5 + torch.rand(frames.shape, dtype=DOUBLE)
     for weight in (None, weights):
-        view = _View(frames, state, PSF, 0.3, weight)
+        view = FrameProblem(frames, PSF, 0.3, weight).view(state.spikes())
         slope = view.backward(view.residual)[0]
         slope[:2] -= 0.3
         for index, step in [(0, "counts"), (2, "x"), (5, "y"), (6, "background")]:
@@ -126,8 +126,9 @@ def test_slope_against_finite_differences():
             else:
                 which = index % 2
                 moved[0][0, which, 0 if step == "x" else 1] += tiny / float(state.counts[0, which])
-            after = _View(frames, Emitters(*moved), PSF, 0.3, weight).loss
-            numeric = float((view.loss - after) / tiny)
+            problem = FrameProblem(frames, PSF, 0.3, weight)
+            after = problem.view(Emitters(*moved).spikes()).objective
+            numeric = float((view.objective - after) / tiny)
             torch.testing.assert_close(
                 torch.tensor(numeric), slope[index].float(), rtol=2e-3, atol=2e-1
             )
@@ -136,7 +137,7 @@ def test_slope_against_finite_differences():
 def dense_slide(frames, state, penalty, weights, steps):
     """Gauss–Newton with the whole matrix, as a check: damped until the loss falls."""
     for _ in range(steps):
-        view = _View(frames, state, PSF, penalty, weights)
+        view = FrameProblem(frames, PSF, penalty, weights).view(state.spikes())
         size = 3 * state.counts.shape[1] + 1
         columns = [view.forward(row.expand(len(frames), size)) for row in torch.eye(size).double()]
         J = torch.stack([c.flatten(1) for c in columns], -1)
@@ -200,7 +201,8 @@ def test_crowded_frames_reach_what_was_sought():
         light = noisy.to(dtype)
         found = minimise(light, guess_background(light), settings)
         assert float(violation(light, found, settings).max()) < 1.3 * settings.seek * 800
-        values.append(_View(light, found, PSF, settings.weight, None).loss)
+        problem = FrameProblem(light, PSF, settings.weight)
+        values.append(problem.view(found.spikes()).objective)
     # Not convex in positions: other ends, of nearly the same value.
     torch.testing.assert_close(values[0], values[1], rtol=0.02, atol=0)
 

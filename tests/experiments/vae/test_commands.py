@@ -101,7 +101,7 @@ def test_compare_writes_everything_and_continues(tmp_path, monkeypatch):
     assert "commit abc123." in text
     monkeypatch.setenv("GEOSOFTMAX_COMMIT", "def456")
     again = call("compare", *options, "-o", tmp_path)
-    assert "3 of 4 runs are done already" in again.output
+    assert "3 of 4 are done already" in again.output
     made = "3 runs by commit abc123, 1 run by commit def456; steps timed by abc123."
     assert made in (tmp_path / "report.md").read_text()
     assert [p for p, stamp in units.items() if p.stat().st_mtime_ns != stamp] == [lost]
@@ -175,7 +175,7 @@ def test_dark_on_white_is_noticed(tmp_path):
         (["train", "--architecture", "unet"], "no architecture 'unet'"),
         (["compare", "--losses", "softmax,l2"], "no loss 'l2'"),
         (["compare", "--weights", "1,x"], "'1,x' are no numbers"),
-        (["compare", "--weights", "1,1"], "comes twice"),
+        (["compare", "--weights", "1,1"], "comes twice in --weights"),
         (["compare", "--seeds", "0"], "--seeds is 0"),
         (["compare", "--jobs", "0"], "--jobs 0"),
     ],

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from geosoftmax_experiments.pages import as_markdown
+from geosoftmax_experiments.report import as_markdown
 from geosoftmax_experiments.vae import figures
 from geosoftmax_experiments.vae.frontier import (
     DEAREST,
@@ -44,7 +44,7 @@ def test_a_frontier_that_lies_below_dominates():
     beyond = (ended["loss"] == "softmax") & (ended["latent_kl"] > 101)
     ended.loc[beyond, list(DIRECTIONS)] *= 3  # what softmax gains there, it loses again
     for verdict in verdicts(ended):
-        assert verdict.lower_at_all
+        assert verdict.lower_everywhere
         assert verdict.dominates
         assert verdict.points == 2 * 2  # the rate 1 has softmax on both sides only at 2 … 200
         assert (verdict.above, verdict.runs) == (6, 6)
@@ -59,7 +59,7 @@ def test_a_frontier_that_lies_below_dominates():
 def test_a_frontier_dominates_only_if_it_does_so_at_the_rates_of_softmax():
     for verdict in verdicts(rows(0.8)):  # 0.8/100 at the last of its rates; softmax has 1/200
         assert verdict.ratio == pytest.approx(0.8)
-        assert verdict.lower_at_all
+        assert verdict.lower_everywhere
         assert (verdict.above, verdict.runs) == (4, 6)
         assert verdict.closest == pytest.approx(1.6)
         assert not verdict.dominates
@@ -205,6 +205,16 @@ def test_the_ratio_shows_each_run_of_the_table():
             np.testing.assert_allclose(lines[label].get_ydata(), 0.8)
         dots = [line for line in axis.lines if line.get_linestyle() == "None"]
         assert [len(dot.get_xdata()) for dot in dots] == [4, 4]
+    figures.plt.close(figure)
+
+
+def test_the_curves_are_against_epochs_and_seconds():
+    figure = figures.draw_curves(rows(slower=2.0), 1.0, "test")
+    labels = [axis.get_xlabel() for axis in figure.axes]
+    assert labels == 2 * ["epochs", "seconds of training"]
+    for axis, end in zip(figure.axes, 2 * [4, 8], strict=True):  # of four epochs, twice as slow
+        ends = {label.split(":")[0]: max(line.get_xdata()) for label, line in curves(axis).items()}
+        assert ends == {"softmax, KL": 4, "potential layer": end}
     figures.plt.close(figure)
 
 

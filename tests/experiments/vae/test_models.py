@@ -13,10 +13,11 @@ from geosoftmax import (
     hausdorff_divergence,
     smooth_scores,
 )
-from geosoftmax_experiments.data.drawings import as_distributions, load_drawings
+from geosoftmax_experiments.data.drawings import NAMES, as_distributions, load_drawings
 from geosoftmax_experiments.vae.layers import LAYERS
 from geosoftmax_experiments.vae.measures import Means, measure
 from geosoftmax_experiments.vae.models import VAE, Code
+from geosoftmax_experiments.vae.presets import LOSSES, PRESETS
 
 COST = GridCost((8, 8), p=2) / 2
 
@@ -25,6 +26,11 @@ COST = GridCost((8, 8), p=2) / 2
 def alpha():
     drawings = load_drawings("digits", limit=20)
     return as_distributions(drawings.tensor(drawings.rows)).double()
+
+
+def test_the_help_names_every_layer_and_the_presets_every_set():
+    assert tuple(LAYERS) == LOSSES
+    assert PRESETS.keys() == NAMES.keys()
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -6,8 +6,6 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -35,8 +33,9 @@ from tests.experiments.vae.runs import (
     settings,
     weights,
 )
+from tests.processes import PROGRAM
 
-PROGRAM = [sys.executable, "-m", "geosoftmax_experiments", "vae", "train"]
+TRAIN = [*PROGRAM, "vae", "train"]
 OPTIONS = [
     "--limit", "200", "--batch", "32", "--learning-rate", "0.001", "--accelerator", "cpu",
     "--save-seconds", "0",
@@ -102,49 +101,11 @@ def test_every_layer_learns(digits, tmp_path, loss):
     assert json.loads((tmp_path / "run.json").read_text())["loss"] == loss
 
 
-def test_a_run_that_is_killed_ends_with_the_same_bits(tmp_path):
-    options = [
-        *OPTIONS,
-        "--loss",
-        "geometric",
-        "--epochs",
-        "60",
-        "--every",
-        "20",
-        "--anneal",
-        "0.9",
-    ]
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    quiet = {"stdout": subprocess.DEVNULL}
-    subprocess.run([*PROGRAM, *options, "-o", whole], check=True, **quiet)
-    process = subprocess.Popen([*PROGRAM, *options, "-o", killed], **quiet)
-    deadline = time.monotonic() + 60
-    while not list(killed.glob("checkpoints/epoch-*")) and time.monotonic() < deadline:
-        time.sleep(0.005)
-    time.sleep(0.2)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    stopped = latest(killed)
-    assert stopped is not None
-    assert stopped.name < "epoch-000060"
-    assert not same_bits(weights(whole), weights(killed))
-    subprocess.run([*PROGRAM, *options, "-o", killed], check=True, **quiet)
-    assert same_bits(weights(whole), weights(killed))
-    ours, theirs = (read_metrics(run / "metrics.jsonl") for run in (killed, whole))
-    assert [row["epoch"] for row in ours] == [20, 40, 60]
-    for row, other in zip(ours, theirs, strict=True):
-        clock = ("seconds", "seconds_per_step")
-        assert {k: row[k] for k in row if k not in clock} == {
-            k: other[k] for k in other if k not in clock
-        }
-    assert list((whole / "tensorboard").glob("events*"))
-
-
 @pytest.mark.slow
 def test_two_processes_agree_with_one(digits, tmp_path):
     options = ["--loss", "potential", "--epochs", "3", "--devices", "2", "--strategy", "ddp"]
     subprocess.run(
-        [*PROGRAM, *OPTIONS, *options, "-o", tmp_path / "two"],
+        [*TRAIN, *OPTIONS, *options, "-o", tmp_path / "two"],
         check=True,
         stdout=subprocess.DEVNULL,
     )
@@ -237,7 +198,7 @@ def test_the_cost_narrows(digits, loss):
 
 @pytest.mark.slow
 def test_a_full_disk_keeps_the_last_checkpoint(tmp_path):
-    options = [*PROGRAM, *OPTIONS, "--loss", "softmax", "--epochs", "3", "-o", str(tmp_path)]
+    options = [*TRAIN, *OPTIONS, "--loss", "softmax", "--epochs", "3", "-o", str(tmp_path)]
 
     def limit():  # every file that grows beyond some kilobytes fails, as on a full disk
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

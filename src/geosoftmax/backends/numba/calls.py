@@ -49,6 +49,8 @@ TARGET, IGNORE, MEAN, WEIGHT = range(11, 15)
 SHARE = 15
 
 _NOTHING = (0,) * 16
+#: A number of each kind: torch makes a number like another faster than one of a shape and a dtype.
+_NUMBER = {kind: torch.zeros((), dtype=dtype, device="cpu") for dtype, kind in KINDS.items()}
 
 Function = Callable[..., tuple[float, int, int]]
 Solved = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
@@ -139,24 +141,24 @@ class Kernel:
         Scores are of shape (rows, d), classes of shape (rows,).
         """
         f, y = _readable(scores), _readable(target)
-        rows = f.shape[0]
-        if y.dtype != torch.int64 or y.shape[0] != rows:
+        rows, d = f.shape
+        kind = KINDS[f.dtype]
+        if y.dtype != torch.int64 or y.shape != (rows,):
             raise TypeError(f"target must be int64 of shape ({rows},); got {y.dtype}, {y.shape}")
         slope = torch.empty_like(f)
-        each = SCRATCH.get(*f.shape)[0]
+        each = SCRATCH.get(rows, d)[0]
         found = run(
-            self.method(rows), rows, self.work * f.numel(), f.data_ptr(), KINDS[f.dtype], 0, rows,
+            self.method(rows), rows, self.work * rows * d, f.data_ptr(), kind, 0, rows,
             0, 0, slope.data_ptr(), 0, 0, 0, each.data_ptr(),
-            y.data_ptr(), ignore_index, int(reduction == "mean"),
+            y.data_ptr(), ignore_index, reduction == "mean",
         )  # fmt: skip
-        counted, bad = found[0][1:3]
+        worst, (_, counted, bad) = worst_of(found), found[0]
         if reduction == "none":
-            return each.to(f.dtype, copy=True), slope, worst_of(found), bad
+            return each.to(f.dtype, copy=True), slope, worst, bad
         # Added up in the order of the rows, whatever the number of threads.
-        total = f.new_empty(())
-        divisor = counted if reduction == "mean" else 1
-        _add(each.data_ptr(), rows, divisor, KINDS[f.dtype], total.data_ptr())
-        return total, slope, worst_of(found), bad
+        total = torch.empty_like(_NUMBER[kind])
+        _add(each.data_ptr(), rows, counted if reduction == "mean" else 1, kind, total.data_ptr())
+        return total, slope, worst, bad
 
     def solve_rows(self, b: Tensor, start: Tensor | None = None) -> Rows:
         """Solve rows from ``b = exp(f/2)``, of shape (rows, *shape) in float64.
@@ -218,9 +220,10 @@ def _per_row(batch: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
 def worst_of(found: Sequence[tuple[float, int, int]]) -> float:
     """Return the widest bracket of all slices; NaN if that of one is."""
     worst = found[0][0]
-    for one, *_ in found[1:]:
-        if worst == worst and not one <= worst:
-            worst = one
+    if len(found) > 1:
+        for one, *_ in found[1:]:
+            if worst == worst and not one <= worst:
+                worst = one
     return worst
 
 

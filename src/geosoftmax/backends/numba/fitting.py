@@ -31,7 +31,7 @@ class Workspace:
     def __init__(self, kernels: np.ndarray, target: np.ndarray, weight: np.ndarray) -> None:
         rows, d = len(target), kernels.shape[-1]
         self.K, self._kernel = kernels[0], active_set.kernel(DenseTables(kernels))
-        self._inside: np.ndarray | None = None
+        self._method, self._is_warm = self._kernel.method(rows), False
         self._alpha, self._slope = np.empty((rows, d)), np.empty((rows, d))
         self._lower, self._upper, self._loss = np.empty(rows), np.empty(rows), np.empty(rows)
         self._target = np.ascontiguousarray(target, dtype=np.int64)
@@ -48,11 +48,10 @@ class Workspace:
         """Return ``Σ w_i ℓ(y_i, f_i)`` and its gradient in the scores, until the next call."""
         scores = np.ascontiguousarray(scores, dtype=np.float64)
         self.found = scores, self._alpha, self._lower
-        kernel, rows = self._kernel, len(scores)
-        method = kernel.method(rows, self._inside)
-        run(method, rows, kernel.work * scores.size, _address(scores), *self._fields)
-        if self._inside is None:  # later calls update it
-            self._inside = self._alpha > 0
+        rows, work = len(scores), self._kernel.work * scores.size
+        run(self._method, rows, work, _address(scores), *self._fields)
+        if not self._is_warm:  # later calls start from the supports, and update them
+            self._method, self._is_warm = self._kernel.method(rows, self._alpha > 0), True
         return float(np.add.reduce(self._loss)), self._slope
 
 

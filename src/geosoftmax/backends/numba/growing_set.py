@@ -12,6 +12,7 @@ Supports larger than `LARGEST`, or that will be, are given up: their bracket is 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -22,21 +23,25 @@ from torch import Tensor
 from geosoftmax.backends.numba.certificate import bracket
 from geosoftmax.backends.numba.runtime import inner, jit, spread
 from geosoftmax.backends.numba.updates import (
+    FOUR,
+    LANES,
     PASS,
-    append,
+    STRIDE,
     clear,
     clear_tail,
     dot,
     eliminate,
     grown,
     remove,
+    room,
     substitute,
+    width_for,
 )
 
 #: Entries of a kernel below this are left out of products.
 NEGLIGIBLE = 2e-18
-#: Largest support.
-LARGEST = 1536
+#: Largest support: what the rows of a block have room for.
+LARGEST = STRIDE - 2 * PASS
 #: Outputs up to which a support may have all of them.
 FEW = 1024
 #: Condition number from which on a kernel is wide: supports are then a fraction of the outputs.
@@ -74,7 +79,7 @@ def make_tables(kernels: Sequence[Tensor]) -> Tables:
     bands = [int(np.abs(np.subtract(*np.nonzero(K > NEGLIGIBLE))).max()) for K in arrays]
     places = np.indices([len(K) for K in arrays]).reshape(3, -1)
     K0, K1, K2 = arrays
-    return Tables(K0, K1, K2, np.array(bands), np.ascontiguousarray(places, dtype=np.int64))
+    return Tables(K0, K1, K2, np.array(bands), np.ascontiguousarray(places, dtype=np.uint32))
 
 
 def condition(tables: Tables) -> float:
@@ -123,110 +128,187 @@ def _solve(
     obstacles, K0, K1, K2, bands, places, tol, max_iter, found, lower, upper, rounds,
     first, last,
 ):  # fmt: skip
+    # All functions are called from here: numba compiles a function once more in each caller.
+    n0, n1, n2 = K0.shape[0], K1.shape[0], K2.shape[0]
     d = obstacles.shape[1]
     largest = min(d, LARGEST)
     # Few kinds of arrays: each takes a tenth of a second to compile.
-    R = np.empty((0, 0))
-    lists = np.empty((3, d), dtype=np.int64)
-    index, chosen, inside = lists[0], lists[1], lists[2]
-    fields = np.empty((8, d + PASS))
-    for field in fields:
-        clear(field)
-    inverse, y, x, r, old = fields[0], fields[1], fields[2], fields[3], fields[4]
-    v, middle, h = fields[5], fields[6], fields[7]
-    unit = fields[0, :0]
+    lists = np.empty(4 * d, dtype=np.uint32)
+    index, chosen, inside, dropped = lists, lists[d:], lists[2 * d :], lists[3 * d :]
+    long = (d + 2 * PASS) // LANES * LANES
+    fields = room(7 * long + 2 * FOUR * STRIDE)
+    inverse, y, x, old = fields, fields[long:], fields[2 * long :], fields[3 * long :]
+    v, middle, h = fields[4 * long :], fields[5 * long :], fields[6 * long :]
+    block = fields[7 * long :]
+    solved = block[FOUR * STRIDE :]
+    capacity = width = np.int64(0)
+    R = fields
     for row in range(first, last):
         b = obstacles[row]
         u = found[row]
-        lower[row] = np.nan if b[0] != b[0] else -np.inf
-        upper[row] = np.nan if b[0] != b[0] else np.inf
+        ended = b[0] != b[0]
+        lower[row] = np.nan if ended else -np.inf
+        upper[row] = -lower[row]
         for i in range(d):
             inside[i] = 0
             u[i] = 0.0
-            v[i] = b[i]
+            h[i] = 0.0
         size = np.int64(0)
         best = 0.0
         singly = best > 0.0  # no literal, for which functions would be compiled once more
-        while rounds[row] < max_iter:
-            rounds[row] += 1
+        highest, _, _ = _violations(b, h, v, tol)
+        while not ended:
             before = size
-            count = np.int64(0) if singly else _peaks(b, v, K0, K1, K2, places, inside, chosen)
-            if size + count > largest:
-                break
-            if size + count >= R.shape[0] < largest:
-                R = grown(R, size, min(largest, 2 * (size + count) + FIRST))
+            count = np.int64(0)
+            if not singly:
+                count = _peaks(b, v, highest, n0, n1, n2, places, inside, chosen)
+            fits = size + count <= largest and rounds[row] < max_iter
+            if fits and size + count >= capacity < largest:
+                capacity = min(largest, 2 * (size + count) + FIRST)
+                R = grown(R, width, size, width_for(capacity))
+                width = width_for(capacity)
             turn = np.int64(0)
-            while turn < count or size == before:
+            while fits and (turn < count or size == before):
                 if turn == count:  # no peak is independent of the support: the worst that is
                     i = _worst(b, v, inside)
-                    if i < 0:
+                    if i < 0 or size == largest:
                         break
                     v[i] = 0.0
-                else:
-                    i = chosen[turn]
-                    turn += 1
-                size = _add(i, b, K0, K1, K2, places, R, inverse, y, r, index, inside, size)
-            if size == before:
-                break
-            size = _drop(R, inverse, y, x, r, old, index, inside, size, u, singly)
-            clear_tail(y, size)
-            energy = dot(y, y, size)
-            singly = energy <= best * (1.0 + GROWTH)
-            best = max(best, energy)
-            moved = _replace(b, u, index, x, size)
-            multiply(K0, K1, K2, bands, places, index, x, size, middle, h)
-            _, lower[row], upper[row] = bracket(b, u, h, unit, 1.0)
-            if upper[row] - lower[row] <= tol and moved <= 2.0 * SETTLED * energy:
-                break
+                    chosen[0] = i
+                    turn = np.int64(0)
+                    count = np.int64(1)
+                some = min(count - turn, FOUR)
+                start = size
+                _list(chosen[turn:], some, K0, K1, K2, places, index, size, block)
+                eliminate(R, width, inverse, size, block, solved)
+                size = _add(some, b, R, width, inverse, y, block, solved, index, inside, size)
+                turn += min(some, size - start + 1)
+            ended = size == before
+            near = False
+            if not ended:
+                rounds[row] += 1
+                for p in range(size):
+                    old[p] = u[index[p]]
+                count = np.int64(1)
+                while count > 0:
+                    substitute(R, width, inverse, size, y, x)
+                    count = _negative(x, old, index, inside, dropped, size, singly)
+                    for t in range(0, count, FOUR):
+                        some = min(count - t, FOUR)
+                        remove(R, width, inverse, y, size, dropped[t:], some, block)
+                        size -= some
+                clear_tail(y, size)
+                energy = dot(y, y, size)
+                singly = energy <= best * (1.0 + GROWTH)
+                best = max(best, energy)
+                moved = _replace(b, u, index, x, size)
+                _spread(K2, places, index, x, size, middle)
+                _mix(K1, bands[1], middle, h, n0 * n1, n2)
+                if n0 > 1:
+                    h, middle = middle, h
+                    _mix(K0, bands[0], middle, h, n0, n1 * n2)
+                highest, added, beyond = _violations(b, h, v, tol)
+                near = (
+                    added <= 2.0 * tol * best or beyond <= 0.0
+                ) and moved <= 2.0 * SETTLED * best
             smooth = d > largest and rounds[row] == SMOOTH_ROUNDS
-            if smooth and upper[row] - lower[row] > SMOOTH_GAP:
-                break
-            for i in range(d):
-                v[i] = b[i] - h[i]
+            if (ended or near or smooth) and best > 0.0:
+                _, lower[row], upper[row] = bracket(b, u, h, h[:0], 1.0)
+                gap = upper[row] - lower[row]
+                ended = ended or (near and gap <= tol) or (smooth and gap > SMOOTH_GAP)
 
 
-@inner
-def _add(i, b, K0, K1, K2, places, R, inverse, y, r, index, inside, size):
-    """Add output i if it is independent of the support, and violated given all of it."""
-    if size == R.shape[0]:
-        return size
-    k0 = K0[places[0, i]]
-    k1 = K1[places[1, i]]
-    k2 = K2[places[2, i]]
-    for p in range(size):
-        j = index[p]
-        r[p] = k0[places[0, j]] * k1[places[1, j]] * k2[places[2, j]]
-    eliminate(R, inverse, size, r)
-    distance = k0[places[0, i]] * k1[places[1, i]] * k2[places[2, i]] - dot(r, r, size)
-    left = b[i] - dot(r, y, size)
-    if distance <= DEPENDENT or left <= ROUNDING * b[i]:
-        return size
-    pivot = math.sqrt(distance)
-    append(R, inverse, y, size, r, pivot, left / pivot)
-    index[size] = i
-    inside[i] = 1
-    return size + 1
+@functools.partial(inner, reassociate=True, finite=True)
+def _violations(b, h, v, tol):
+    """Let v = b - h, and return its maximum.
 
-
-@inner
-def _peaks(b, v, K0, K1, K2, places, inside, chosen):
-    """List the outputs that violate most among their neighbours, diagonal ones included."""
-    n0, n1, n2 = K0.shape[0], K1.shape[0], K2.shape[0]
-    d = b.shape[0]
+    Also returns what `bracket` would find about, times ⟨b,u⟩, and the maximum of v - tol h: a
+    bracket is worth its time if the first is small, or if the second is not positive.
+    """
     highest = 0.0
-    for i in range(d):
-        highest = max(highest, v[i])
+    total = 0.0
+    vh = 0.0
+    beyond = -1.0
+    for i in range(b.shape[0]):
+        left = b[i] - h[i]
+        v[i] = left
+        beyond = max(beyond, left - tol * h[i])
+        left = max(left, 0.0)
+        highest = max(highest, left)
+        total += left
+        vh += left * h[i]
+    return highest, 2.0 * vh + total * total, beyond
+
+
+@inner
+def _list(chosen, count, K0, K1, K2, places, index, size, block):
+    """List up to four outputs behind the support; find their kernel there, and with each other.
+
+    The latter stands at the end of each row of the block.
+    """
+    for q in range(count):
+        index[size + q] = chosen[q]
+    for q in range(FOUR):
+        i = chosen[min(q, count - 1)]
+        k0 = K0[places[0, i]]
+        k1 = K1[places[1, i]]
+        k2 = K2[places[2, i]]
+        r = block[q * STRIDE :]
+        for p in range(size + count):
+            j = index[p]
+            at = p if p < size else p - size + (STRIDE - FOUR)
+            r[at] = k0[places[0, j]] * k1[places[1, j]] * k2[places[2, j]]
+
+
+@inner
+def _add(count, b, R, width, inverse, y, block, solved, index, inside, size):
+    """Add listed outputs as long as they are independent of the support, and violated given it."""
+    start = size
+    for q in range(count):
+        r = solved[q * STRIDE :]
+        entries = block[(q + 1) * STRIDE - FOUR :]
+        for t in range(q):
+            p = start + t
+            r[p] = (entries[t] - dot(r, solved[t * STRIDE :], p)) * inverse[p]
+        i = index[size]
+        distance = entries[q] - dot(r, r, size)
+        left = b[i] - dot(r, y, size)
+        if distance <= DEPENDENT or left <= ROUNDING * b[i]:
+            break
+        pivot = math.sqrt(distance)
+        r[size] = pivot
+        inverse[size] = 1.0 / pivot
+        y[size] = left / pivot
+        inside[i] = 1
+        size += 1
+    for p in range(size):
+        for q in range(size - start):
+            R[p * width + start + q] = solved[q * STRIDE + p]
+    return size
+
+
+@inner
+def _peaks(b, v, highest, n0, n1, n2, places, inside, chosen):
+    """List the outputs that violate most among their neighbours, diagonal ones included."""
     count = np.int64(0)
-    for i in range(d):
+    for i in range(b.shape[0]):
+        chosen[count] = i
+        count += v[i] > CANDIDATE * highest
+    high = count
+    count = np.int64(0)
+    for p in range(high):
+        i = chosen[p]
         here = v[i]
-        if here <= CANDIDATE * highest or here <= ROUNDING * b[i] or inside[i]:
+        if here <= ROUNDING * b[i] or inside[i]:
             continue
-        a0, a1, a2 = places[0, i], places[1, i], places[2, i]
         top = True
-        for e in range(-1 if a0 > 0 else 0, 2 if a0 + 1 < n0 else 1):
-            for f in range(-1 if a1 > 0 else 0, 2 if a1 + 1 < n1 else 1):
-                for g in range(-1 if a2 > 0 else 0, 2 if a2 + 1 < n2 else 1):
-                    top = top and v[i + (e * n1 + f) * n2 + g] <= here
+        a0, a1, a2 = places[0, i] - 1, places[1, i] - 1, places[2, i] - 1
+        for e in range(max(a0, 0), min(a0 + 3, n0)):
+            for f in range(max(a1, 0), min(a1 + 3, n1)):
+                g = max(a2, 0)
+                while top and g < min(a2 + 3, n2):
+                    top = v[(e * n1 + f) * n2 + g] <= here
+                    g += 1
         if top:
             chosen[count] = i
             count += 1
@@ -246,37 +328,31 @@ def _worst(b, v, inside):
 
 
 @inner
-def _drop(R, inverse, y, x, r, old, index, inside, size, u, singly):
-    """Solve on the support and drop negative weights, until there are none.
+def _negative(x, old, index, inside, dropped, size, singly):
+    """Drop outputs with negative weights, listing their places from the last on.
 
-    Singly, weights go from u towards the solution as far as none is negative, and only those that
+    Singly, weights go from the old ones towards x as far as none is negative, and only those that
     stop them are dropped.
     """
+    far = 1.0
     for p in range(size):
-        old[p] = u[index[p]]
-    while True:
-        substitute(R, inverse, size, y, x)
-        far = 1.0
-        negative = False
-        for p in range(size):
-            if x[p] <= 0.0:
-                negative = True
-                far = min(far, old[p] / (old[p] - x[p]))
-        if not negative:
-            return size
-        for p in range(size - 1, -1, -1):
-            blocks = x[p] <= 0.0 and (not singly or old[p] <= far * (old[p] - x[p]))
-            old[p] += far * (x[p] - old[p])
-            if blocks:
-                inside[index[p]] = 0
-                remove(R, inverse, y, size, p, r)
-                size -= 1
-                for q in range(p, size):
-                    index[q] = index[q + 1]
-                    old[q] = old[q + 1]
+        if x[p] <= 0.0:
+            far = min(far, old[p] / (old[p] - x[p]))
+    count = np.int64(0)
+    for p in range(size - 1, -1, -1):
+        blocks = x[p] <= 0.0 and (not singly or old[p] <= far * (old[p] - x[p]))
+        old[p] += far * (x[p] - old[p])
+        if blocks:
+            inside[index[p]] = 0
+            dropped[count] = p
+            count += 1
+            for q in range(p, size - count):
+                index[q] = index[q + 1]
+                old[q] = old[q + 1]
+    return count
 
 
-@inner
+@functools.partial(inner, reassociate=True)
 def _replace(b, u, index, x, size):
     """Let u be x on the support; return by how much b u moved in total."""
     moved = 0.0
@@ -293,40 +369,34 @@ def _replace(b, u, index, x, size):
 
 
 @inner
-def multiply(K0, K1, K2, bands, places, index, x, size, middle, out):
-    """Compute out = K u, for u = x on the support: by points along the last axis, then by lines."""
-    n0, n1, n2 = K0.shape[0], K1.shape[0], K2.shape[0]
-    plane = n1 * n2
-    for i in range(n0 * plane):
-        middle[i] = 0.0
+def _spread(K, places, index, x, size, out):
+    """Let out be the product of x, on the support, and the kernel of the last axis."""
+    clear(out[: places.shape[1]])
     for p in range(size):
         i = index[p]
-        line = middle[i - places[2, i] :]
-        k2 = K2[places[2, i]]
+        line = out[i - places[2, i] :]
+        k = K[places[2, i]]
         weight = x[p]
-        for j in range(n2):
-            line[j] += weight * k2[j]
-    for a in range(n0):
-        _mix(K1, bands[1], middle[a * plane :], out[a * plane :], n2)
-    if n0 > 1:
-        for i in range(n0 * plane):
-            middle[i] = out[i]
-        _mix(K0, bands[0], middle, out, plane)
+        for j in range(K.shape[0]):
+            line[j] += weight * k[j]
 
 
 @inner
-def _mix(K, band, lines, out, width):
-    """Compute out = K lines, four lines at once: fewer loads and stores."""
+def _mix(K, band, lines, out, count, width):
+    """Multiply so many lines of this width by the kernel of their axis.
+
+    Four at once: fewer loads and stores.
+    """
     n = K.shape[0]
-    for i in range(n):
-        row = out[i * width :]
-        for j in range(width):
-            row[j] = 0.0
+    for at in range(count):
+        i = at % n
+        row = out[at * width :]
+        clear(row[:width])
         k = max(0, i - band)
         end = min(n, i + band + 1)
         while k + 3 < end:
             q0, q1, q2, q3 = K[i, k], K[i, k + 1], K[i, k + 2], K[i, k + 3]
-            m0 = lines[k * width :]
+            m0 = lines[(at - i + k) * width :]
             m1 = m0[width:]
             m2 = m1[width:]
             m3 = m2[width:]
@@ -335,7 +405,7 @@ def _mix(K, band, lines, out, width):
             k += 4
         while k < end:
             q0 = K[i, k]
-            m0 = lines[k * width :]
+            m0 = lines[(at - i + k) * width :]
             for j in range(width):
                 row[j] += q0 * m0[j]
             k += 1

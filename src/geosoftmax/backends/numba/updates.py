@@ -17,6 +17,13 @@ from geosoftmax.backends.numba.runtime import inner
 
 #: Entries that one pass of a vectorised loop takes.
 PASS = 32
+#: Entries of a vector register. Loops start at multiples of it: what one has just written is then
+#: read in the same pieces by the next, which processors do at once.
+LANES = 8
+#: Outputs that enter or leave together.
+FOUR = 4
+#: Entries from one row of a block to the next: a constant, so that loops are vectorised.
+STRIDE = 1600
 
 
 @inner
@@ -43,61 +50,72 @@ def clear(x):
 
 @inner
 def clear_tail(x, size):
-    """Set the entries behind the support to 0."""
-    clear(x[size : size + PASS])
+    """Set the entries behind the support to 0, also if it grows by one block."""
+    clear(x[size : size + PASS + FOUR])
 
 
 @inner
-def grown(R, size, capacity):
-    """Return a copy of the factor with room for a support of this capacity."""
-    width = capacity + PASS
-    if width % 64 == 0:
-        width += 8  # rows that start at equal places of the cache would evict each other
-    larger = np.empty((capacity, width))
-    for i in range(capacity):
-        clear(larger[i])
-        for j in range(size if i < size else 0):
-            larger[i, j] = R[i, j]
+def room(count):
+    """Return memory that starts with a cache line, all 0."""
+    wide = np.empty(count + LANES)
+    start = -(wide.ctypes.data // 8) % LANES
+    x = wide[start : start + count]
+    clear(x)
+    return x
+
+
+@inner
+def width_for(capacity):
+    """Return the length of rows of a factor with room for a support of this capacity."""
+    width = (capacity + PASS) // LANES * LANES + 2 * LANES
+    # Rows that start at equal places of the cache would evict each other.
+    return width + LANES if width % 64 == 0 else width
+
+
+@inner
+def grown(R, width, size, wider):
+    """Copy the factor to rows of another length."""
+    larger = room(wider * wider)
+    for i in range(size):
+        for j in range(size):
+            larger[i * wider + j] = R[i * width + j]
     return larger
 
 
 @inner
-def eliminate(R, inverse, size, r):
-    """Solve Rᵀ r = r in place, four rows at a time."""
-    i = 0
-    while i + 3 < size:
-        r0 = r[i] * inverse[i]
-        r1 = (r[i + 1] - r0 * R[i, i + 1]) * inverse[i + 1]
-        r2 = (r[i + 2] - r0 * R[i, i + 2] - r1 * R[i + 1, i + 2]) * inverse[i + 2]
-        r3 = r[i + 3] - r0 * R[i, i + 3] - r1 * R[i + 1, i + 3] - r2 * R[i + 2, i + 3]
-        r3 *= inverse[i + 3]
-        r[i] = r0
-        r[i + 1] = r1
-        r[i + 2] = r2
-        r[i + 3] = r3
-        i += 4
-        R0 = R[i - 4, i:]
-        R1 = R[i - 3, i:]
-        R2 = R[i - 2, i:]
-        R3 = R[i - 1, i:]
-        rest = r[i:]
-        for j in range(padded(size - i)):
-            rest[j] -= (r0 * R0[j] + r1 * R1[j]) + (r2 * R2[j] + r3 * R3[j])
-    while i < size:
-        r0 = r[i] * inverse[i]
-        r[i] = r0
-        for j in range(i + 1, size):
-            r[j] -= r0 * R[i, j]
-        i += 1
-    clear_tail(r, size)
+def eliminate(R, width, inverse, size, block, found):
+    """Solve Rᵀ r = k for the four rows k of a block, two rows of R at a time; k is lost."""
+    inverse[size] = 0.0  # where rows are odd in number, the last pair has one more
+    for i in range(0, size, 2):
+        for q in range(FOUR):
+            at = q * STRIDE + i
+            first = block[at] * inverse[i]
+            found[at] = first
+            found[at + 1] = (block[at + 1] - first * R[i * width + i + 1]) * inverse[i + 1]
+        done = found[i:]
+        a0, a1, a2, a3 = done[0], done[STRIDE], done[2 * STRIDE], done[3 * STRIDE]
+        c0, c1, c2, c3 = done[1], done[1 + STRIDE], done[1 + 2 * STRIDE], done[1 + 3 * STRIDE]
+        start = i // LANES * LANES
+        R0 = R[i * width + start :]
+        R1 = R[(i + 1) * width + start :]
+        rest = block[start:]
+        for j in range((size - start + LANES - 1) // LANES * LANES):
+            first = R0[j]
+            second = R1[j]
+            rest[j] = rest[j] - a0 * first - c0 * second
+            rest[j + STRIDE] = rest[j + STRIDE] - a1 * first - c1 * second
+            rest[j + 2 * STRIDE] = rest[j + 2 * STRIDE] - a2 * first - c2 * second
+            rest[j + 3 * STRIDE] = rest[j + 3 * STRIDE] - a3 * first - c3 * second
+    for q in range(FOUR):
+        clear_tail(found[q * STRIDE :], size)
 
 
 @functools.partial(inner, reassociate=True)
-def substitute(R, inverse, size, y, x):
+def substitute(R, width, inverse, size, y, x):
     """Solve R x = y."""
     clear_tail(x, size)
     for i in range(size - 1, -1, -1):
-        row = R[i, i + 1 :]
+        row = R[i * width + i + 1 :]
         rest = x[i + 1 :]
         total = 0.0
         for j in range(padded(size - i - 1)):
@@ -106,42 +124,55 @@ def substitute(R, inverse, size, y, x):
 
 
 @inner
-def append(R, inverse, y, size, r, pivot, value):
-    """Let an output in: its column r, with its pivot below, and its entry of y."""
-    for q in range(size):
-        R[q, size] = r[q]
-    R[size, size] = pivot
-    inverse[size] = 1.0 / pivot
-    y[size] = value
+def remove(R, width, inverse, y, size, dropped, count, block):
+    """Take up to four outputs out, listed by place from the last to the first.
 
-
-@inner
-def remove(R, inverse, y, size, k, carry):
-    """Take output k out: shift the columns behind it, rotate rows back to a triangle."""
-    for i in range(k):
-        row = R[i, k:]
-        for j in range(size - 1 - k):
-            row[j] = row[j + 1]
-    row = R[k, k + 1 :]
-    for j in range(size - 1 - k):
-        carry[j] = row[j]
-    y_carry = y[k]
-    at = carry
-    for i in range(k, size - 1):
-        row = R[i, i:]
-        below = R[i + 1, i + 1 :]
-        first = at[0]
-        second = below[0]
-        shorter = 1.0 / math.sqrt(first * first + second * second)
-        c = first * shorter
-        s = second * shorter
-        for j in range(padded(size - 1 - i)):
-            a = at[j]
-            q = below[j]
-            row[j] = c * a + s * q
-            at[j] = c * q - s * a
-        at = at[1:]
-        inverse[i] = shorter
-        q = y[i + 1]
-        y[i] = c * y_carry + s * q
-        y_carry = c * q - s * y_carry
+    Columns behind them are shifted. Their rows are carried down, and each row below is reflected
+    with them (Householder), so that a triangle remains.
+    """
+    for i in range(size):
+        R[i * width + size] = y[i]  # one more column
+    kept = size - count
+    for t in range(count):
+        k = dropped[t]
+        for i in range(k):
+            row = R[i * width + k :]
+            for j in range(size - t - k):
+                row[j] = row[j + 1]
+    start = dropped[count - 1] // LANES * LANES
+    for q in range(FOUR):
+        clear(block[q * STRIDE + start : q * STRIDE + size + PASS])
+    carried = np.int64(0)
+    for i in range(dropped[count - 1], size):
+        at = i - carried
+        start = at // LANES * LANES
+        source = R[i * width + start + carried :]
+        rest = block[start:]
+        if carried < count and i == dropped[count - 1 - carried]:
+            rest = rest[carried * STRIDE :]
+            for j in range(at - start, kept + 1 - start):
+                rest[j] = source[j + 1]
+            carried += 1
+            continue
+        pivot = source[at - start]
+        heads = block[at:]
+        h0, h1, h2, h3 = heads[0], heads[STRIDE], heads[2 * STRIDE], heads[3 * STRIDE]
+        length = math.sqrt((pivot * pivot + h0 * h0) + (h1 * h1 + h2 * h2) + h3 * h3)
+        inverse[at] = 1.0 / length
+        shorter = 1.0 / (pivot + length)
+        share = (pivot + length) * inverse[at]
+        h0 *= shorter
+        h1 *= shorter
+        h2 *= shorter
+        h3 *= shorter
+        target = R[at * width + start :]
+        for j in range((kept - start + LANES) // LANES * LANES):
+            r0, r1, r2, r3 = rest[j], rest[j + STRIDE], rest[j + 2 * STRIDE], rest[j + 3 * STRIDE]
+            mixed = (source[j] + (h0 * r0 + h1 * r1) + (h2 * r2 + h3 * r3)) * share
+            target[j] = mixed - source[j]
+            rest[j] = r0 - h0 * mixed
+            rest[j + STRIDE] = r1 - h1 * mixed
+            rest[j + 2 * STRIDE] = r2 - h2 * mixed
+            rest[j + 3 * STRIDE] = r3 - h3 * mixed
+    for i in range(kept):
+        y[i] = R[i * width + kept]

@@ -14,7 +14,8 @@ from rich.console import Console
 
 from geosoftmax_experiments.figures.stored import STORED
 from geosoftmax_experiments.ordinal import own
-from geosoftmax_experiments.pages import escape, html_page, plain_label, save, write_csv
+from geosoftmax_experiments.ordinal.options import FitOptions, PredictOptions
+from geosoftmax_experiments.report import escape, html_page, plain_label, save, write_csv
 from geosoftmax_experiments.vae.report import rewrite_report
 from tests.browser import open_browser, quiet_page
 from tests.hostile import NAMES, picture
@@ -75,14 +76,18 @@ def attacked(tmp_path_factory):
     path = folder / "<img src=x onerror=alert(1)>`![s](secret.png)`.csv".replace("/", "")
     table.to_csv(path, index=False)
     console = Console(quiet=True)
-    own.fit_table(path, target, folder / "model", console, order=sorted(names))
-    own.predict_table(folder / "model", path, folder / "predictions.csv", console)
+    model = folder / "model"
+    order = ",".join(sorted(names))
+    own.fit_table(FitOptions(table=path, target=target, output=model, order=order), console)
+    options = PredictOptions(model=model, table=path, output=folder / "predictions.csv")
+    own.predict_table(options, console)
     return folder, names, target
 
 
 def test_a_fit_with_hostile_names(attacked):
     folder, names, target = attacked
-    page = check(folder / "model" / "report.html", ["confusion.png", "probabilities.png"])
+    pictures = ["confusion.png", "probabilities.png", "coefficients.png"]
+    page = check(folder / "model" / "report.html", pictures)
     text = " ".join(page.text.split())
     for name in (*names, target):
         assert " ".join(name.split()) in text  # shown as they are
@@ -119,7 +124,7 @@ def test_a_browser_runs_nothing_of_it(attacked):
         assert page.title() != "it ran"
 
 
-def test_pages_embed_what_the_report_wrote(tmp_path):
+def test_report_embed_what_the_report_wrote(tmp_path):
     picture(tmp_path / "ours.png")
     picture(tmp_path / "other.png")
     (tmp_path / "sub").mkdir()

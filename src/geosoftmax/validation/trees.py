@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from geosoftmax.validation import check_has_values
+from geosoftmax.validation.costs import check_has_values
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 

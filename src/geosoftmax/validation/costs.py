@@ -1,0 +1,232 @@
+"""What a cost is made of: scales, powers, positions, matrices."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from geosoftmax.validation.reading import is_concrete
+
+#: How far, relative to its largest entry (and at least absolutely), a cost matrix may be from
+#: symmetric, non-negative and zero on the diagonal. Wide enough for finite differences.
+MATRIX_TOLERANCE = 1e-5
+
+
+#: What to do instead of learning a matrix.
+LEARN_PLACES = (
+    "Gradient steps on a matrix end in matrices that are no costs. Learn points or embeddings: "
+    "geosoftmax.nn.LearntPoints(points, p) or LearntEmbeddings(embeddings), in place of the cost."
+)
+
+
+def check_multiplier(value: Any) -> Tensor:
+    """Check the number that multiplies a cost: a positive, finite scalar."""
+    if isinstance(value, Tensor):
+        if value.dim() != 0:
+            raise ValueError(
+                f"a cost is multiplied by a scalar; got a tensor of shape {tuple(value.shape)}."
+            )
+        multiplier = value if value.is_floating_point() else value.to(torch.float64)
+    elif isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
+        multiplier = torch.tensor(float(value), dtype=torch.float64)
+    else:
+        raise TypeError(f"a cost is multiplied by a number; got {type(value).__name__}.")
+    if not is_concrete(multiplier):
+        return multiplier
+    number = float(multiplier.detach())
+    if not (number > 0 and math.isfinite(number)):
+        raise ValueError(
+            f"a cost must be multiplied by a positive, finite number; got {number:g}. "
+            "exp(-C/2) stays positive definite only for positive multiples."
+        )
+    return multiplier
+
+
+def check_scale(scale: Tensor) -> None:
+    """Refuse scales that were written to until they are not positive."""
+    if not bool((torch.isfinite(scale) & (scale > 0)).all()):
+        raise ValueError(
+            f"the scale of this cost must be positive and finite; it has become "
+            f"{float(scale.detach().amin()):g}. Learn its logarithm: learn_scale=True in a module."
+        )
+
+
+def check_power(p: float, allowed: tuple[float, ...] | None = None) -> float:
+    """Check the exponent of ``|x - y|^p``."""
+    if isinstance(p, bool) or not isinstance(p, (int, float)):
+        raise TypeError(f"p must be a number; got {p!r}.")
+    if allowed is not None and p not in allowed:
+        raise ValueError(f"p must be one of {allowed}; got {p}.")
+    if not 0 < p <= 2:
+        raise ValueError(
+            f"p must satisfy 0 < p <= 2; got {p}. "
+            "exp(-|x - y|^p / 2) is not positive definite for other exponents."
+        )
+    return float(p)
+
+
+def check_count(name: str, value: Any) -> int:
+    """Check a number of outputs."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be an integer; got {value!r}.")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1; got {value}.")
+    return int(value)
+
+
+def as_float_tensor(name: str, value: Any) -> Tensor:
+    """Turn lists, arrays and tensors into a floating tensor; float64 unless it already was one."""
+    try:
+        tensor = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{name} could not be read as an array of numbers: {error}") from None
+    if tensor.is_complex():
+        raise TypeError(f"{name} must be real; got {tensor.dtype}.")
+    if isinstance(value, Tensor) and tensor.is_floating_point():
+        return tensor
+    return tensor.to(torch.float64)
+
+
+def check_has_values(name: str, value: Any) -> None:
+    """Refuse a tensor of the meta device where its values decide what a cost is."""
+    if isinstance(value, Tensor) and value.is_meta:
+        raise ValueError(
+            f"{name} is on the meta device and holds no values, which are needed here. Make it "
+            "outside of torch.device('meta')."
+        )
+
+
+def check_positions(positions: Tensor) -> None:
+    """Check the positions of the classes on a line."""
+    if positions.dim() != 1 or positions.numel() == 0:
+        raise ValueError(
+            "positions must be a number of classes (an int) or a non-empty vector; "
+            f"got shape {tuple(positions.shape)}."
+        )
+    check_has_values("positions", positions)
+    if not bool(torch.isfinite(positions).all()):
+        raise ValueError("positions hold NaN or infinite values.")
+    if bool((positions.diff() <= 0).any()):
+        raise ValueError(
+            "positions must be strictly increasing. Sort the classes by position, and merge those "
+            "that coincide: two classes at one place are one class."
+        )
+
+
+def check_places(name: str, X: Tensor) -> None:
+    """Check the shape of points or embeddings."""
+    if X.dim() < 2 or X.shape[-2] == 0:
+        raise ValueError(
+            f"{name} must have shape (d, n), or (*batch, d, n) for others in each sample; "
+            f"got {tuple(X.shape)}."
+        )
+
+
+def check_matrix_shape(C: Tensor) -> None:
+    """Check that ``C`` is one square matrix, or one per sample."""
+    if C.dim() < 2 or C.shape[-1] != C.shape[-2] or C.shape[-1] == 0:
+        raise ValueError(
+            f"cost matrix must be square, (d, d), or (batch, d, d) for one cost per sample; "
+            f"got shape {tuple(C.shape)}."
+        )
+
+
+def check_cost_matrix(C: Tensor) -> None:
+    """Diagnose a cost matrix: shape, NaN, symmetry, sign, diagonal, positive definiteness."""
+    check_matrix_shape(C)
+    if not is_concrete(C):
+        return
+    check_finite_matrix(C)
+    C = C.detach()
+    largest = float(C.abs().amax())
+    slack = MATRIX_TOLERANCE * max(largest, 1.0)
+    asymmetry = float((C - C.mT).abs().amax())
+    if asymmetry > slack:
+        raise ValueError(
+            f"cost matrix is not symmetric: C and its transpose differ by {asymmetry:.3g}. "
+            "Use (C + C.T) / 2, or DenseCost.repair(C)."
+        )
+    diagonal = float(C.diagonal(dim1=-2, dim2=-1).abs().amax())
+    if diagonal > slack:
+        raise ValueError(
+            f"cost matrix has a non-zero diagonal (largest {diagonal:.3g}): an output must be at "
+            "cost 0 from itself. Subtract it, or use DenseCost.repair(C)."
+        )
+    if float(C.amin()) < -slack:
+        raise ValueError(
+            f"cost matrix has negative entries (smallest {float(C.amin()):.3g}). "
+            "Costs are at least 0; use DenseCost.repair(C) for the nearest usable cost."
+        )
+    check_distinct(C)
+    check_positive_definite(C)
+
+
+def check_finite_matrix(C: Tensor) -> None:
+    """Refuse a cost matrix that holds NaN or infinities."""
+    if is_concrete(C) and not bool(torch.isfinite(C).all()):
+        raise ValueError(
+            "cost matrix holds NaN or infinite values. Use a large finite cost for outputs that "
+            "should not interact."
+        )
+
+
+def check_distinct(C: Tensor) -> None:
+    """Refuse two outputs that are at cost 0 from each other."""
+    if not is_concrete(C):
+        return
+    off = C.detach() + torch.eye(C.shape[-1], dtype=C.dtype, device=C.device)
+    if bool((off == 0).any()):
+        i, j = (int(k) for k in (off == 0).nonzero()[0][-2:])
+        raise ValueError(
+            f"outputs {i} and {j} are at cost 0 from each other: they are one output. "
+            "Merge them, or set a small positive cost."
+        )
+
+
+def check_learnt_matrix(C: Tensor) -> None:
+    """Refuse a matrix that was written to until it was no cost: symmetry, diagonal, sign."""
+    C = C.detach()
+    diagonal = C.diagonal(dim1=-2, dim2=-1)
+    parts = [(C - C.mT).abs().amax(), diagonal.abs().amax(), -C.amin(), C.abs().amax()]
+    asymmetry, diagonal, below, largest = torch.stack(parts).tolist()
+    slack = MATRIX_TOLERANCE * max(largest, 1.0)
+    for what, size in (("asymmetric", asymmetry), ("diagonal", diagonal), ("negative", below)):
+        if not size <= slack:
+            raise ValueError(
+                f"the matrix of this cost is no longer a cost: largest {what} entry {size:.3g}, "
+                f"where 0 is expected. {LEARN_PLACES}"
+            )
+
+
+def check_scaled(C: Tensor, factor: Tensor) -> None:
+    """Refuse a matrix that was usable until it was multiplied."""
+    try:
+        check_positive_definite(C)
+    except ValueError:
+        raise ValueError(
+            f"this cost cannot be multiplied by {float(factor.detach()):g}: exp(-C/2) is positive "
+            "definite for C as it was, not for that multiple. DenseCost.repair(C, "
+            "every_scale=True) returns the nearest cost of which every multiple is usable."
+        ) from None
+
+
+def check_positive_definite(C: Tensor) -> None:
+    """Refuse ``C`` when ``exp(-C/2)`` has an eigenvalue below what rounding explains."""
+    C = C.detach()
+    K = torch.exp(-(C + C.mT) / 4).to(torch.float64 if C.device.type != "mps" else C.dtype)
+    d = C.shape[-1]
+    slack = 10 * d * torch.finfo(C.dtype).eps
+    eye = torch.eye(d, dtype=K.dtype, device=K.device)
+    if not bool(torch.linalg.cholesky_ex(K + slack * eye).info.any()):
+        return
+    smallest = float(torch.linalg.eigvalsh(K).amin())
+    if smallest < -slack:
+        raise ValueError(
+            f"exp(-C/2) is not positive definite: its smallest eigenvalue is {smallest:.3g}. "
+            "The geometric softmax needs it to be; DenseCost.repair(C) returns the nearest usable "
+            "cost, and |x - y|^p costs with 0 < p <= 2 (DenseCost.from_points) always are."
+        )

@@ -1,0 +1,109 @@
+"""What a loss is asked to fit: class indices, weights, smoothing, and the reduction."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from geosoftmax.validation.reading import is_readable
+from geosoftmax.validation.signals import how_to_say
+
+if TYPE_CHECKING:
+    from geosoftmax.costs.base import Cost
+
+
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def check_index_shape(target: Tensor, scores: Tensor, cost: Cost, dim: Any) -> None:
+    """Check that there is one class index per sample, on the device of the scores.
+
+    With several batch axes, `dim` must have been given: torch's losses read such scores otherwise.
+    """
+    leading = scores.dim() - len(cost.shape)
+    batch = scores.shape[:leading]
+    if leading > 1 and dim is None and target.dim() == leading:
+        _ask_for_dim(scores, cost)
+    if target.shape != batch:
+        raise ValueError(
+            f"class-index target must have the batch shape {tuple(batch)} of scores "
+            f"{tuple(scores.shape)}; got {tuple(target.shape)}. For distributions, pass a "
+            "floating-point target with the shape of scores."
+        )
+    if target.device != scores.device:
+        raise ValueError(f"target is on {target.device} but scores are on {scores.device}.")
+
+
+def _ask_for_dim(scores: Tensor, cost: Cost) -> None:
+    """Show the ways to read class indices with several batch axes: ours, and that of torch."""
+    n = len(cost.shape)
+    letters = [chr(ord("i") + k) for k in range(scores.dim() - n)]
+    outputs = [":"] * n
+    sample = f"target[{', '.join(letters)}] belongs to scores"
+    last, second = tuple(range(-n, 0)), tuple(range(1, n + 1))
+    ways = f"dim={how_to_say(last)}: {sample}[{', '.join(letters + outputs)}]."
+    if tuple(scores.shape[1 : n + 1]) == cost.shape:
+        ways += (
+            f" dim={how_to_say(second)}, as in torch.nn.CrossEntropyLoss: "
+            f"{sample}[{', '.join(letters[:1] + outputs + letters[1:])}]."
+        )
+    raise ValueError(
+        f"class indices with {len(letters)} batch axes need dim, the axes of scores "
+        f"{tuple(scores.shape)} that hold the outputs of {cost!r}. {ways}"
+    )
+
+
+def check_class_indices(
+    target: Tensor, scores: Tensor, cost: Cost, ignore_index: int | None, dim: Any
+) -> None:
+    """Check integer targets: one index per sample, within the number of outputs."""
+    check_index_shape(target, scores, cost, dim)
+    if not is_readable(target) or target.numel() == 0:
+        return
+    valid = target if ignore_index is None else target[target != ignore_index]
+    if valid.numel() == 0:
+        return
+    low, high, d = int(valid.min()), int(valid.max()), math.prod(cost.shape)
+    if low < 0 or high >= d:
+        raise ValueError(
+            f"class indices must lie in 0…{d - 1} for {cost!r}; got {low}…{high}. "
+            "Indices count outputs from 0 (row-major over a grid)."
+        )
+
+
+def are_classes(target: Tensor, cost: Cost, dim: int | tuple[int, ...] | None = None) -> bool:
+    """Whether targets are single classes: indices or, where they can be read, one-hot rows."""
+    if not target.is_floating_point():
+        return True
+    if target.numel() == 0 or not is_readable(target):
+        return False
+    axes = tuple(range(-len(cost.shape), 0)) if dim is None else dim
+    return bool((target.detach().amax(axes) > 1 - 1e-6).all())
+
+
+def check_reduction(reduction: str) -> None:
+    """Check how a loss is reduced over the batch."""
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction must be one of {', '.join(REDUCTIONS)}; got {reduction!r}.")
+
+
+def check_smoothing(label_smoothing: float) -> None:
+    """Check the share of the uniform distribution in a target."""
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"label_smoothing must lie in 0…1; got {label_smoothing}.")
+
+
+def check_weight(weight: Any, cost: Cost) -> None:
+    """Check the weights of the outputs in a loss."""
+    if weight is None:
+        return
+    if not isinstance(weight, Tensor) or not weight.is_floating_point():
+        kind = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
+        raise TypeError(f"weight must be a floating-point torch.Tensor; got {kind}.")
+    if tuple(weight.shape) != cost.shape:
+        raise ValueError(f"weight must have shape {cost.shape}; got {tuple(weight.shape)}.")
+    if is_readable(weight) and not bool((torch.isfinite(weight) & (weight >= 0)).all()):
+        raise ValueError("weight must be finite and at least 0 for every output.")

@@ -1,0 +1,76 @@
+"""What is taken unless something else is asked for, by set and by architecture.
+
+Plain values: the command line says them in its help before it imports what computes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+__all__ = ["ARCHITECTURES", "LOSSES", "OTHER", "PARTS", "PRESETS", "STARTS", "Preset", "describe"]
+
+#: The output layers, in the order of tables and legends; `layers` has them.
+LOSSES = ("softmax", "geometric", "smoothed", "potential", "sigmoid", "softmax-smoothed")
+#: The drawings that runs are measured on.
+PARTS = ("test", "validation")
+#: Where scores begin.
+STARTS = ("zero", "mean")
+#: Runs that share a GPU: one alone leaves it idle between its small kernels.
+GPU_JOBS = 4
+
+
+class Architecture(NamedTuple):
+    """Usual settings of an architecture."""
+
+    latent: int  # the paper's
+    learning_rate: float
+    gain: float
+    weights: tuple[float, ...]  # of the latent KL, in a comparison
+
+
+class Preset(NamedTuple):
+    """Usual settings of a set; None where they are those of the architecture."""
+
+    epochs: int
+    batch: int
+    seeds: int = 3  # of a comparison
+    measurements: int = 40  # about so many
+    scale: float = 0.5  # of the squared distance between pixels: the paper's
+    learning_rate: float | None = None
+    gain: float | None = None
+    weights: tuple[float, ...] | None = None
+
+
+ARCHITECTURES = {
+    "mlp": Architecture(100, 1e-3, 3.0, (0.1, 0.3, 1.0, 2.0, 5.0, 10.0)),
+    "dcgan": Architecture(256, 3e-4, 1.0, (1.0, 3.0, 10.0, 20.0, 40.0, 80.0)),
+}
+#: Rates, gains and epochs were chosen on validation drawings.
+PRESETS = {
+    "digits": Preset(20, 128, seeds=1, measurements=10, scale=2.0, learning_rate=3e-3, gain=1.0,
+                     weights=(0.03, 0.1, 0.17, 0.3, 1.0)),
+    "cats": Preset(400, 512),
+    "mnist": Preset(240, 512, measurements=20, learning_rate=2e-3,
+                    weights=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)),
+    "drawings": Preset(60, 128, measurements=20),
+    "cat-strokes": Preset(20, 128),
+}  # fmt: skip
+OTHER = Preset(100, 128)  # one's own drawings
+
+
+def describe(name: str) -> str:
+    """Return the usual value of a setting, and those of the sets and architectures that differ.
+
+    Examples
+    --------
+    >>> describe("learning_rate")
+    '0.001; dcgan 0.0003; digits 0.003; mnist 0.002'
+    """
+    values = {key: getattr(row, name, None) for key, row in (ARCHITECTURES | PRESETS).items()}
+    usual = getattr(OTHER, name, None) or values["mlp"]
+    others = (f"{key} {_text(v)}" for key, v in values.items() if v is not None and v != usual)
+    return "; ".join([_text(usual), *others])
+
+
+def _text(value: Any) -> str:
+    return f"{value[0]:g} to {value[-1]:g}" if isinstance(value, tuple) else f"{value:g}"

@@ -1,0 +1,140 @@
+"""Tables as people have them: separators, decimal marks, encodings, headers, damage."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.tables import TextFormat, days, listed, numbers, read_table
+
+GERMAN = "Größe;Gewicht;Note\n1,75;70,5;gut\n1,62;58;mäßig\n"
+
+
+def write(folder, text, encoding="utf-8", name="data.csv"):
+    path = folder / name
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+def test_a_usual_table_needs_no_note(tmp_path):
+    table = read_table(write(tmp_path, "x,rating\n1.5,NA\n2,\n"))
+    assert table.notes == []
+    assert table.decimal == "."
+    assert table.cells.to_dict("list") == {"x": ["1.5", "2"], "rating": ["NA", ""]}
+
+
+@pytest.mark.parametrize(
+    ("encoding", "note"),
+    [
+        ("utf-8", None),
+        ("utf-8-sig", None),
+        ("utf-16", "read as utf-16 (--encoding)"),
+        ("cp1252", "read as cp1252 (--encoding)"),
+        ("latin-1", "read as cp1252 (--encoding)"),
+    ],
+)
+def test_encodings_marks_and_separators_are_guessed(tmp_path, encoding, note):
+    table = read_table(write(tmp_path, GERMAN, encoding))
+    assert list(table.cells.columns) == ["Größe", "Gewicht", "Note"]
+    assert table.cells["Note"].tolist() == ["gut", "mäßig"]
+    assert numbers(table.cells["Größe"], table.decimal)[0].tolist() == [1.75, 1.62]
+    assert table.notes[-2:] == [
+        "Guessed: columns are separated by ';' (--separator).",
+        "Guessed: the decimal mark is ',' (--decimal).",
+    ]
+    assert len(table.notes) == (2 if note is None else 3)
+    assert note is None or note in table.notes[0]
+
+
+def test_what_is_given_is_not_guessed(tmp_path):
+    path = write(tmp_path, "a|b\n1,5|ä\n", "latin-1")
+    table = read_table(path, TextFormat("|", ",", "latin-1"))
+    assert (table.cells.to_dict("list"), table.notes) == ({"a": ["1,5"], "b": ["ä"]}, [])
+    assert len(read_table(path).notes) == 3
+    with pytest.raises(UserError, match=r"can't decode.*--encoding"):
+        read_table(path, TextFormat("|", ",", "utf-8"))
+    with pytest.raises(UserError, match=r"unknown encoding: klingon.*--encoding"):
+        read_table(path, TextFormat("|", ",", "klingon"))
+    bom = write(tmp_path, "a,b\n1,2\n", "utf-8-sig")
+    assert list(read_table(bom, TextFormat("", "", "utf-8")).cells.columns) == ["a", "b"]
+    assert "separated by tab" in read_table(write(tmp_path, "a\tb\n1\t2\n", name="t.tsv")).notes[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "decimal"),
+    [
+        ('x,y\n"1,5",a\n"2,5",b\n', ","),  # quoted in a table with commas
+        ("x;y\n1.5;a\n2.5;b\n", "."),
+        ("x;y;z\n1,5;2.5;3.5\n", "."),  # more columns with points
+        ("x;y\n1;05.01.2026\n2;06.01.2026\n", "."),
+        ("x;y\n1;NA\n2;3,5\n", ","),
+    ],
+)
+def test_the_decimal_mark_is_that_of_more_columns(tmp_path, text, decimal):
+    assert read_table(write(tmp_path, text)).decimal == decimal
+
+
+def test_headers_of_all_kinds(tmp_path):
+    table = read_table(write(tmp_path, "x,x,rating, x.1 ,x\n1,2,3,4,5\n"))
+    assert list(table.cells.columns) == ["x", "x.1", "rating", "x.1.1", "x.2"]
+    assert table.notes[0] == "A second column is called 'x'; it is read as 'x.1'."
+    assert len(table.notes) == 3
+    index = read_table(write(tmp_path, ",x,y\n0,5,a\n1,6,b\n,,\n"))
+    assert index.cells.to_dict("list") == {"x": ["5", "6"], "y": ["a", "b"]}
+    assert index.notes == [
+        "Empty rows are left out: 1.",
+        "The first column has no name and counts the rows; it is left out.",
+    ]
+    kept = read_table(write(tmp_path, ",x\n3,5\n9,6\n"))  # no name, but it does not count
+    assert list(kept.cells.columns) == ["Unnamed: 0", "x"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.xlsx", b"", "neither CSV nor Parquet"),
+        ("a.csv", b"", "Could not read"),
+        ("a.csv", b"x,y\n", "holds no rows"),
+        ("a.csv", b"x,y\n,\n", "holds no rows"),
+        ("a.csv", b"x,y\n1,2\n3,4,5\n", "Could not read"),
+        ("a.csv", b"x,y\n1,2,3\n4,5,6\n", "first row has 3 cells, its header 2 names"),
+        ("a.parquet", b"PAR1 and no more", "Could not read"),
+        ("none.csv", None, "There is no file"),
+    ],
+)
+def test_tables_that_cannot_be_read_are_named(tmp_path, name, content, words):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=words) as caught:
+        read_table(path)
+    assert str(path) in caught.value.message
+
+
+def test_cells_become_numbers():
+    text = pd.Series(["1", " 2.5 ", "", "NA", "null", "None", "1e3", "n/a"])
+    found, wrong = numbers(text)
+    assert np.array_equal(found, [1, 2.5, *[np.nan] * 4, 1000, np.nan], equal_nan=True)
+    assert not wrong.any()
+    found, wrong = numbers(pd.Series(["1,5", "1.5", "x"]), ",")  # a point is no comma
+    assert found[0] == 1.5
+    assert wrong.tolist() == [False, True, True]
+    assert numbers(pd.Series(["TRUE", "false", ""]))[0].tolist()[:2] == [1, 0]
+    assert numbers(pd.Series(["true", "2"]))[1].tolist() == [True, False]
+    assert numbers(pd.Series([1, None], dtype="Int64"))[0][0] == 1
+    assert numbers(pd.Series(pd.to_datetime(["2020-01-01"])))[1].tolist() == [True]
+
+
+def test_cells_become_days():
+    found, wrong = days(
+        pd.Series(["1970-01-03", "1970-01-03T12:00:00Z", "NA", "3.1.1970"]), "ISO8601"
+    )
+    assert found[:2].tolist() == [2, 2.5]
+    assert wrong.tolist() == [False, False, False, True]
+    stamps = pd.Series(pd.to_datetime(["1970-01-02", None])).dt.tz_localize("Europe/Berlin")
+    assert days(stamps, "ISO8601")[0][0] == 23 / 24
+
+
+def test_lists_in_messages_are_one_short_line():
+    assert listed(["a", "b\nc", "\x1b[31m"]) == "a, b c, \N{REPLACEMENT CHARACTER}[31m"
+    assert listed(range(1000), 2) == "0, 1, … (1000 in all)"
