@@ -75,8 +75,9 @@ def kill_at_random(command, chance, longest, *, shortest=0.0, signals=SIGNALS, e
     ended = _end(command, env, by, after)
     if ended.status == 0:  # it was done before
         return ended
-    silent = by == signal.SIGKILL or after < LISTENING
-    if ended.status == -by and (silent or DONE in ended.output):
+    if ended.status == -by and (by == signal.SIGKILL or DONE in ended.output):
+        return ended
+    if ended.status in (-by, 128 + by) and after < LISTENING:  # Python ends, or typer aborts
         return ended
     assert ended.status == 128 + by, f"{by.name} after {after:.2f} s: {ended}"
     assert "Traceback" not in ended.errors, ended.errors
