@@ -24,7 +24,7 @@ from benchmarks import report
 from benchmarks.__main__ import QUESTIONS, question
 
 #: Asked unless others are named: those about the library on a CPU.
-NAMES = tuple(name for name in QUESTIONS if name not in ("gpu", "superres", "play"))
+NAMES = tuple(name for name in QUESTIONS if name not in ("gpu", "superres", "crowds", "play"))
 FOLDER = report.ROOT / "results/benchmarks"
 
 
