@@ -244,3 +244,11 @@ def test_scorers_read_probabilities_of_classes_in_any_order(scoring, classes):
     named = GeometricClassifierCV(**settings, classes=labels).fit(X, labels[y])
     assert named.order_.tolist() == labels.tolist()
     np.testing.assert_allclose(named.scores_["mean_score"], numbers.scores_["mean_score"])
+
+
+def test_a_scorer_that_cannot_tell_decisions_apart_is_warned_of():
+    X, y = ordered(classes=3)
+    several = {"alphas": (1.0,), "decision": ["median", "mode"], "cv": 3}
+    with pytest.warns(UserWarning, match="is the same for all of decision"):
+        model = GeometricClassifierCV(scoring="neg_log_loss", **several).fit(X, y)
+    assert model.decision_ == "median"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import warnings
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -165,6 +166,13 @@ class GeometricClassifierCV(LinearGeometric):
             delayed(_score_fold)(task, settings, alphas, *split) for split in splits
         )
         scores = np.array([fold for fold, _ in found])  # (folds, settings, alphas, rules)
+        if len(rules) > 1 and (scores == scores[..., :1]).all():
+            warnings.warn(
+                f"scoring={self.scoring!r} is the same for all of decision={rules}, so the first "
+                "was taken. Give one decision, or a measure of decisions, such as 'accuracy'.",
+                UserWarning,
+                stacklevel=2,
+            )
         means = scores.mean(0)
         # Of equal means the first wins, penalties first: they descend.
         near = means >= means.max() - 1e-12 * max(1.0, abs(means.max()))

@@ -91,6 +91,11 @@ def learn_columns(table: Table, notes: list[str], problems: dict[str, str]) -> l
     return columns
 
 
+def _number_rows(numbers: Any) -> bool:
+    """Whether a column counts: whole numbers, each one more than the last."""
+    return len(numbers) >= 10 and bool((numbers.diff().iloc[1:] == 1).all())
+
+
 def _learn_column(
     name: str, values: Any, decimal: str, notes: list[str], problems: dict[str, str]
 ) -> Column | None:
@@ -99,6 +104,10 @@ def _learn_column(
     chosen = isinstance(values.dtype, pd.CategoricalDtype)
     numbers, wrong = tables.numbers(values, decimal)
     if not (chosen or wrong.any()):
+        if _number_rows(numbers):
+            notes.append(
+                f"{name!r} numbers the rows, and is used as a feature: leave it out with --ignore."
+            )
         return Column(name) if numbers.notna().any() else None
     text = tables.words(values).dropna()
     dates = [] if chosen else [form for form in DATES if _are_dates(text, form)]
@@ -142,11 +151,15 @@ def read_columns(table: Table, columns: Sequence[Column], problems: dict[str, st
         wrong |= np.isinf(found)
         if wrong.any():
             cell = listed([values[wrong].iloc[0]])
+            wanted = f"dates, {DATES[column.dates]}" if dates else "finite numbers"
             what = (
-                f"{column.name!r} must hold {'dates' if dates else 'finite numbers'}, but row "
-                f"{row_number(wrong, wrong)} holds {cell!r}"
+                f"{column.name!r} must hold {wanted}, but row {row_number(wrong, wrong)} holds "
+                f"{cell!r}"
             )
-            problems[what] = "Correct or empty such cells."
+            problems[what] = (
+                "Write all dates in that way." if dates
+                else "Correct such cells: numbers have no thousands marks."
+            )  # fmt: skip
         parts[column.name] = found
     return pd.DataFrame(parts, index=table.cells.index)
 

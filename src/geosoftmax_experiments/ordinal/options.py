@@ -121,7 +121,7 @@ _OWN: Any = {"rich_help_panel": "Your own tables"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareOptions(BackendOptions):
+class CompareOptions(TableOptions, BackendOptions):
     """What to compare, and where."""
 
     output: Annotated[
@@ -158,9 +158,6 @@ class CompareOptions(BackendOptions):
     ignore: Annotated[
         str, typer.Option(help="Columns to leave out, separated by commas.", **_OWN)
     ] = ""
-    missing: Annotated[
-        Missing, typer.Option(help="Missing values, as for geosoftmax ordinal fit.", **_OWN)
-    ] = "refuse"
 
     @property
     def tables(self) -> list[tuple[Path, str, tuple[str, ...] | None]]:
@@ -168,8 +165,9 @@ class CompareOptions(BackendOptions):
         paths = self.data or []
         given = {"--target": self.target or [], "--order": self.order or []}
         if not paths:
+            for name in ("ignore", "missing", "separator", "decimal", "encoding"):
+                given[f"--{name}"] = [getattr(self, name)] if getattr(self, name) else []
             others = [name for name, values in given.items() if values]
-            others += ["--ignore"] * bool(self.ignore) + ["--missing"] * (self.missing != "refuse")
             if others:
                 raise UserError(f"{others[0]} is about your own tables.", "Give --data FILE too.")
             return []

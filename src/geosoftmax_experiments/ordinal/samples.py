@@ -77,7 +77,7 @@ def read_samples(
     cells: Any = table.cells
     check_columns(path, table, (target, *ignore))
     classes, y = read_classes(cells[target], order, table.decimal)
-    notes = [*table.notes]
+    notes = [*table.notes, *_uneven(classes, order)]
     problems: dict[str, str] = {}
     table = table._replace(cells=cells.drop(columns=[target, *ignore]))
     columns = learn_columns(table, notes, problems)
@@ -174,6 +174,18 @@ def _complete(
 
 
 # ------------------------------------------------------------------ classes
+
+
+def _uneven(classes: Sequence[Any], order: Sequence[str] | None) -> list[str]:
+    """Say so where classes are numbers whose distances do not count."""
+    if order is not None or any(isinstance(label, str) for label in classes):
+        return []
+    if len(np.unique(np.round(np.diff(classes), 9))) < 2:
+        return []
+    return [
+        f"The classes {listed(classes)} are at uneven distances. Their order counts, not their "
+        "values: errors are counted in ranks."
+    ]
 
 
 def read_classes(

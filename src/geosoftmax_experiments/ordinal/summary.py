@@ -182,16 +182,21 @@ def ranks(table: pd.DataFrame, lower_is_better: bool, level: float = 0.05) -> Ra
     return Ranks(mean, p, critical, n)
 
 
+#: The test over sets cannot tell methods apart on fewer: its least p is 2 / 2^n.
+FEWEST = 6
+
+
 def signed_ranks(table: pd.DataFrame, reference: Method, lower_is_better: bool) -> pd.DataFrame:
     """Compare a method with each other one by Wilcoxon's signed-rank test over sets.
 
     ``p`` is two-sided, ``p (Holm)`` corrected for the number of comparisons. Sets that are won,
-    lost and tied are those of the reference.
+    lost and tied are those of the reference. Fewer than `FEWEST` sets have no test.
     """
     found = []
     for other in table.columns.drop([reference]):
         gain: Any = np.round(table[other] - table[reference], 12) * (1 if lower_is_better else -1)
         test: Any = stats.wilcoxon(gain) if gain.any() else None
+        p = 1.0 if test is None else float(test.pvalue)
         found.append(
             {
                 "method": other,
@@ -199,7 +204,7 @@ def signed_ranks(table: pd.DataFrame, reference: Method, lower_is_better: bool) 
                 "won": int((gain > 0).sum()),
                 "lost": int((gain < 0).sum()),
                 "tied": int((gain == 0).sum()),
-                "p": 1.0 if test is None else float(test.pvalue),
+                "p": p if len(gain) >= FEWEST else math.nan,
             }
         )
     result = pd.DataFrame(found).set_index("method").sort_values("p", kind="stable")

@@ -28,7 +28,10 @@ def read_folds(
     folds: dict[str, list[Fold]] = {}
     for path, target, order in tables:
         ignore = read_names("--ignore", options.ignore)
-        samples = read_samples(path, target, order=order, ignore=ignore, missing=options.missing)
+        samples = read_samples(
+            path, target, order=order, ignore=ignore, form=options.form,
+            missing=options.missing_rule or "refuse",
+        )  # fmt: skip
         for note in samples.notes:
             console.print(f"{path.name}: {note}", markup=False, highlight=False, soft_wrap=True)
         name = re.sub(r"[^\w-]+", "-", path.stem).strip("-") or "table"  # for names of files

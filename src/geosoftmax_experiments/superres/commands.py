@@ -204,7 +204,7 @@ def localize(options: LocalizeOptions) -> None:
         )
     console.print(
         f"{_count(len(rows), 'emitter')} in {speed}; threshold "
-        f"{settings.threshold / options.gain:.0f} photons{_expected(settings)}. "
+        f"{settings.threshold / options.gain:.0f} photons{_expected(settings, options)}. "
         f"Saved to {options.output}",
         soft_wrap=True,
     )
@@ -299,11 +299,17 @@ def _alike(known: Brightness, gain: float) -> str:
     )
 
 
-def _expected(settings: Settings) -> str:
-    """Say what share of emitters is false, where that is known."""
-    if settings.false is None:
+def _expected(settings: Settings, options: LocalizeOptions) -> str:
+    """Say what share of emitters is false, where that is known: not of what rivals find."""
+    if settings.false is None or options.method != "sliding":
         return ""
-    return f", {100 * settings.false:.1f} % false ones expected"
+    from geosoftmax_experiments.superres.localisation import FDR
+
+    share = f", {100 * settings.false:.1f} % false ones expected"
+    asked = FDR if options.fdr is None else options.fdr
+    if settings.false > asked:
+        share += f" (no threshold keeps to --fdr {asked:g})"
+    return share
 
 
 def _folder(output: Path) -> Path:

@@ -219,8 +219,8 @@ def test_rows_that_do_not_fit_are_named_at_once(tmp_path):
         read_features(tmp_path, table, [*COLUMNS, Column("age")], "refuse", "ignore")
     assert caught.value.message == (
         f"{tmp_path}: there is no column 'age'; 'size' must hold finite numbers, but row 1 holds "
-        "'big'; 'day' must hold dates, but row 1 holds '1'; values are missing in 'size' (1), "
-        "'day' (2), 'colour' (1), the first in row 1."
+        "'big'; 'day' must hold dates, day.month.year, but row 1 holds '1'; values are missing in "
+        "'size' (1), 'day' (2), 'colour' (1), the first in row 1."
     )
     with pytest.raises(UserError, match="every row misses a value"):
         read_features(tmp_path, rows(size=["", "NA"]), COLUMNS, "drop", "ignore")
@@ -250,3 +250,30 @@ def test_an_encoder_works_in_a_validation():
     X["c"] = X["c"].astype(object).where(rng.random(60) < 0.5)  # folds that lack some of them
     model = make_pipeline(Encoder([Column("a"), Column("c", "category")]), LogisticRegression())
     assert cross_val_score(model, X, y, cv=5).mean() > 0.7
+
+
+# ------------------------------------------------------------------ what would be silent otherwise
+
+
+def own_table(tmp_path, **columns):
+    path = tmp_path / "table.csv"
+    pd.DataFrame(columns).to_csv(path, index=False)
+    return path
+
+
+def test_a_column_that_numbers_the_rows_is_mentioned(tmp_path):
+    path = own_table(tmp_path, id=range(7, 17), size=range(0, 100, 10), rating=[1, 2] * 5)
+    samples = read_samples(path, "rating")
+    assert [note for note in samples.notes if "numbers the rows" in note] == [
+        "'id' numbers the rows, and is used as a feature: leave it out with --ignore."
+    ]
+    assert not read_samples(path, "rating", ignore=["id"]).notes
+
+
+def test_classes_at_uneven_distances_are_mentioned(tmp_path):
+    path = own_table(tmp_path, size=range(0, 80, 10), rating=[1, 2, 3, 5] * 2)
+    (note,) = read_samples(path, "rating").notes
+    assert "1, 2, 3, 5 are at uneven distances" in note
+    assert not read_samples(path, "rating", order=["1", "2", "3", "5"]).notes
+    even = own_table(tmp_path, size=range(0, 80, 10), rating=[2, 4, 6, 8] * 2)
+    assert not read_samples(even, "rating").notes

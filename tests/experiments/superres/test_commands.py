@@ -421,3 +421,12 @@ def test_published_frames(tmp_path):
     assert re.search(r"threshold \d{3,4} photons, \d\.\d % false ones expected", result.output)
     assert agreement.jaccard > 0.93
     assert agreement.rmse < 23
+
+
+def test_what_rivals_find_has_no_expected_share_of_false_emitters(stack):
+    out = stack / "rival.csv"
+    ours = call("localize", stack / "stack.tif", *UNITS, "-o", stack / "ours.csv")
+    assert "false ones expected" in ours.output
+    rival = call("localize", stack / "stack.tif", *UNITS, "--method", "maxima", "-o", out)
+    assert rival.exit_code == 0, rival.output
+    assert "false ones" not in rival.output
