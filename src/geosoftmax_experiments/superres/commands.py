@@ -195,19 +195,7 @@ def localize(options: LocalizeOptions) -> None:
     if options.image is not None:
         picture.save(options.image, picture.render(rows, frames.shape[1:], side), frames, side)
     shutil.rmtree(_folder(options.output), ignore_errors=True)
-    late = np.unique(rows[rows[:, -1] * options.gain > settings.threshold / 2, 1])
-    if len(late):
-        console.print(
-            f"{_count(len(late), 'frame')} may miss an emitter: more than half of the threshold is "
-            "not covered. The last column tells how much.",
-            soft_wrap=True,
-        )
-    console.print(
-        f"{_count(len(rows), 'emitter')} in {speed}; threshold "
-        f"{settings.threshold / options.gain:.0f} photons{_expected(settings, options)}. "
-        f"Saved to {options.output}",
-        soft_wrap=True,
-    )
+    _say_what_was_found(rows, speed, settings, options, console)
 
 
 def _words(options: LocalizeOptions, settings: Settings, choices: dict[str, Any]) -> dict[str, Any]:
@@ -296,6 +284,24 @@ def _alike(known: Brightness, gain: float) -> str:
     return (
         f"Emitters are alike: {known.mean / gain:.0f} ± {known.spread / gain:.0f} photons. The "
         f"{known.number} that stand alone have a mean between {low:.0f} and {high:.0f} (95 %)."
+    )
+
+
+def _say_what_was_found(
+    rows: np.ndarray, speed: str, settings: Settings, options: LocalizeOptions, console: Console
+) -> None:
+    late = np.unique(rows[rows[:, -1] * options.gain > settings.threshold / 2, 1])
+    if len(late):
+        console.print(
+            f"{_count(len(late), 'frame')} may miss an emitter: more than half of the threshold is "
+            "not covered. The last column tells how much.",
+            soft_wrap=True,
+        )
+    console.print(
+        f"{_count(len(rows), 'emitter')} in {speed}; threshold "
+        f"{settings.threshold / options.gain:.0f} photons{_expected(settings, options)}. "
+        f"Saved to {options.output}",
+        soft_wrap=True,
     )
 
 
