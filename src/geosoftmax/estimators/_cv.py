@@ -166,13 +166,6 @@ class GeometricClassifierCV(LinearGeometric):
             delayed(_score_fold)(task, settings, alphas, *split) for split in splits
         )
         scores = np.array([fold for fold, _ in found])  # (folds, settings, alphas, rules)
-        if len(rules) > 1 and (scores == scores[..., :1]).all():
-            warnings.warn(
-                f"scoring={self.scoring!r} is the same for all of decision={rules}, so the first "
-                "was taken. Give one decision, or a measure of decisions, such as 'accuracy'.",
-                UserWarning,
-                stacklevel=2,
-            )
         means = scores.mean(0)
         # Of equal means the first wins, penalties first: they descend.
         near = means >= means.max() - 1e-12 * max(1.0, abs(means.max()))
@@ -190,7 +183,20 @@ class GeometricClassifierCV(LinearGeometric):
         warn_unless_converged(max((last, *(worst for _, worst in found)), key=_badness), tol)
         set_fitted(self, *design.coefficients(last.V), cost, rules[at_rule], X.dtype)
         self.n_iter_ = last.iterations
+        if len(rules) > 1 and (scores == scores[..., :1]).all():
+            self._warn_of_equal_decisions(X, rules)
         return self
+
+    def _warn_of_equal_decisions(self, X: Any, rules: list[str]) -> None:
+        """Say so where decisions differ, but the measure does not see it."""
+        first, *others = decided(self, X, rules)
+        if any((other != first).any() for other in others):
+            warnings.warn(
+                f"scoring={self.scoring!r} is the same for all of decision={rules}, so the first "
+                "was taken. Give one decision, or a measure of decisions, such as 'accuracy'.",
+                UserWarning,
+                stacklevel=3,
+            )
 
     def _judge(self, rules: list[str], costs: list[Cost]) -> tuple[Any, str]:
         """Return the scorer, or the measure of mistakes, and the rule that the measure suits."""
