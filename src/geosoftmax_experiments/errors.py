@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
-__all__ = ["DEBUG", "Stopped", "UserError", "plain_errors", "raise_on_sigterm"]
+__all__ = ["DEBUG", "Stopped", "UserError", "hold_signals", "plain_errors", "raise_on_sigterm"]
 
 #: Whether errors are shown with their traceback; the command line sets it anew for each command.
 DEBUG: ContextVar[bool] = ContextVar("DEBUG", default=False)
@@ -66,6 +67,26 @@ def raise_on_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def hold_signals() -> Iterator[None]:
+    """Let SIGINT and SIGTERM wait until the end, where what they raise would be misread."""
+    if threading.current_thread() is not threading.main_thread():  # signals reach the main one
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    waiting: list[tuple[int, Any]] = []
+    before = {
+        number: signal.signal(number, lambda *call: waiting.append(call)) for number in numbers
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number, _ in waiting[:1]:
+            signal.raise_signal(number)
 
 
 def _status(by: KeyboardInterrupt) -> int:

@@ -1,6 +1,9 @@
 """Errors of the command line: a line and a hint; with --debug, all of it."""
 
+import os
+import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,7 @@ from typer.testing import CliRunner
 
 from geosoftmax_experiments import doctor
 from geosoftmax_experiments.cli import app
-from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.errors import UserError, hold_signals, raise_on_sigterm
 
 
 def call(*arguments):
@@ -88,3 +91,20 @@ def test_usage_errors_are_typers_own():
     result = call("figures", "--no-such-option")
     assert result.exit_code == 2
     assert "No such option" in result.output
+
+
+def test_a_signal_waits_until_what_it_would_disturb_is_done():
+    done = []
+
+    def write():
+        with hold_signals():
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.05)
+            done.append("written")
+
+    with raise_on_sigterm():
+        with pytest.raises(KeyboardInterrupt):  # Terminated is one
+            write()
+        with hold_signals():  # nothing came: nothing is raised
+            done.append("again")
+    assert done == ["written", "again"]

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from geosoftmax_experiments import files
-from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.errors import UserError, hold_signals
 from geosoftmax_experiments.vae.models import VAE
 
 __all__ = ["FolderIO", "forget_state", "latest", "load_weights"]
@@ -40,7 +40,11 @@ class FolderIO(CheckpointIO):
         self, checkpoint: dict[str, Any], path: str | os.PathLike, storage_options: Any = None
     ) -> None:
         """Write a checkpoint whole or not at all, then remove those before it."""
-        folder = Path(path)
+        # An interrupt inside torch.save would come out of it as an error of the disk.
+        with hold_signals():
+            self._save(checkpoint, Path(path))
+
+    def _save(self, checkpoint: dict[str, Any], folder: Path) -> None:
         partial = folder.with_name(f"{files.PARTIAL}{folder.name}")
         state = {key: value for key, value in checkpoint.items() if key != "state_dict"}
         weights = {
