@@ -9,7 +9,15 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
-__all__ = ["DEBUG", "Stopped", "UserError", "hold_signals", "plain_errors", "raise_on_sigterm"]
+__all__ = [
+    "DEBUG",
+    "Stopped",
+    "Terminated",
+    "UserError",
+    "hold_signals",
+    "plain_errors",
+    "raise_on_sigterm",
+]
 
 #: Whether errors are shown with their traceback; the command line sets it anew for each command.
 DEBUG: ContextVar[bool] = ContextVar("DEBUG", default=False)

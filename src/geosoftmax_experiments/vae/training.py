@@ -24,10 +24,11 @@ import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import Callback, Checkpoint, RichProgressBar
 from pytorch_lightning.loggers import TensorBoardLogger
+from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from geosoftmax_experiments import files
 from geosoftmax_experiments.data.drawings import Drawings
-from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.errors import Terminated, UserError
 from geosoftmax_experiments.runs import end_with, quiet
 from geosoftmax_experiments.store import claim, locked
 from geosoftmax_experiments.vae.checkpoints import STATE, FolderIO, latest
@@ -116,11 +117,14 @@ def _fit(trainer: pl.Trainer, module: DrawingVAE, start: Path | None = None) -> 
     handler = signal.getsignal(signal.SIGINT)
     try:
         trainer.fit(module, ckpt_path=start)
-    except SystemExit as error:  # what Lightning makes of a KeyboardInterrupt
-        if not isinstance(error.__context__, KeyboardInterrupt):
+    except SystemExit as error:  # what Lightning makes of a KeyboardInterrupt, or of a SIGTERM
+        behind = error.__context__
+        if isinstance(error, SIGTERMException) or isinstance(behind, SIGTERMException):
+            behind = Terminated()  # its own handler was there still: `Signals` comes later
+        if not isinstance(behind, KeyboardInterrupt):
             raise
         signal.signal(signal.SIGINT, handler)  # which it has let be ignored
-        raise error.__context__ from None
+        raise behind from None
     finally:
         module.forget_step()
 
