@@ -26,7 +26,7 @@ PAGE = STORED.with_suffix(".md")
 #: Torch as tested every day, and the oldest that pyproject.toml allows.
 NEWEST_TORCH, OLDEST_TORCH = "2.13.0", "2.6.0"
 #: The oldest of the others that pyproject.toml allows.
-OLDEST = ["numpy==1.26.0", "numba==0.60.0", "scipy==1.11.4", "scikit-learn==1.6.0"]
+OLDEST = ["numpy==1.26.0", "numba==0.60.0", "scipy==1.11.4", "scikit-learn==1.7.0"]
 ROWS = {
     "newest": (NEWEST_TORCH, []),
     "oldest but torch": (NEWEST_TORCH, OLDEST),
@@ -36,7 +36,7 @@ ROWS = {
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 #: What is run: the functions, costs, modules, derivatives and estimators, and the README.
 TESTS = ["functional", "costs", "nn", "autograd", "estimators", "estimators_cv", "readme"]
-NEEDED = ["pytest", "pytest-xdist", "hypothesis", "pandas"]
+NEEDED = ["pytest", "pytest-xdist", "hypothesis", "pandas", "matplotlib"]
 SHOWN = ["torch", "numpy", "scipy", "numba", "scikit-learn"]
 
 

@@ -30,7 +30,7 @@ class Environment:
 
     def versions(self) -> dict[str, str]:
         """Return the version of each installed package."""
-        listed = call([self.python, "-m", "pip", "list", "-qq", "--format=freeze"])
+        listed = call([self.python, "-m", "pip", "list", "--format=freeze"])
         pairs = (line.split("==", 1) for line in listed.splitlines() if "==" in line)
         return {name.lower(): version for name, version in pairs}
 

@@ -87,7 +87,7 @@ def try_out(library: Path, application: Path, version: str) -> None:
         one_line = said.count("\n") == 1 and "pip install geosoftmax-experiments" in said
         check(one_line, "the command names its package in one line", said)
 
-        env.install(f"{library}[sklearn]", constraints=constraints)
+        env.install(f"{library}[sklearn]", "pandas", constraints=constraints)
         call([env.python, "-c", readme_code()], empty)
         print("  the README's code runs")
 
