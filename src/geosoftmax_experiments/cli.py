@@ -58,7 +58,7 @@ def main(
 
 @app.command()
 def doctor() -> None:
-    """Say what is installed and which back-ends work, and solve problems with certificates."""
+    """Show what is installed and which backends work, and solve problems with certificates."""
     from geosoftmax_experiments.doctor import run
 
     if not run(Console()):

@@ -1,4 +1,4 @@
-"""``geosoftmax doctor``: what is installed, which back-ends work, and a self-check."""
+"""``geosoftmax doctor``: what is installed, which backends work, and a self-check."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from geosoftmax import (
 from geosoftmax.solvers import Request, choose
 from geosoftmax.solvers.base import numba_installed, triton_installed
 
-__all__ = ["Finding", "back_ends", "packages", "problems", "run", "self_check"]
+__all__ = ["Finding", "backends", "packages", "problems", "run", "self_check"]
 
 #: Packages by what they are for, as the extras of the distribution are named.
 PACKAGES = {
@@ -58,9 +58,9 @@ def run(console: Console) -> bool:
         highlight=False,
     )
     console.print(_table("Installed", packages()))
-    with console.status("Trying the back-ends"):
-        found = back_ends()
-    console.print(_table("Back-ends", found))
+    with console.status("Trying the backends"):
+        found = backends()
+    console.print(_table("Backends", found))
     with console.status("Solving"), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the gaps are printed
         found += (checked := self_check())
@@ -90,8 +90,8 @@ def packages() -> list[Finding]:
     return found
 
 
-def back_ends() -> list[Finding]:
-    """Try each back-end on a problem of its own."""
+def backends() -> list[Finding]:
+    """Try each backend on a problem of its own."""
     tries: dict[str, Callable[[], Finding]] = {
         "compiled CPU kernels (numba)": _try_numba,
         "GPU kernels (Triton, CUDA)": _try_gpu,

@@ -24,7 +24,7 @@ DEBUG: ContextVar[bool] = ContextVar("DEBUG", default=False)
 
 
 class UserError(Exception):
-    """A failure that its user can mend; the command line prints it without a traceback.
+    """A failure that its user can fix; the command line prints it without a traceback.
 
     Parameters
     ----------

@@ -58,7 +58,7 @@ def test_a_solver_that_lies_is_found(monkeypatch, request):
     solvers.register(lazy)
     request.addfinalizer(lambda: solvers.unregister(lazy))
     monkeypatch.setattr(doctor, "problems", lambda: {"line": doctor.LineCost(20)})
-    monkeypatch.setattr(doctor, "back_ends", list)
+    monkeypatch.setattr(doctor, "backends", list)
     console = Console(record=True, width=100)
     assert not doctor.run(console)
     assert "Failed: line" in console.export_text()
@@ -67,16 +67,16 @@ def test_a_solver_that_lies_is_found(monkeypatch, request):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_gpu_is_tried():
-    found = {finding.name: finding for finding in doctor.back_ends()}
+    found = {finding.name: finding for finding in doctor.backends()}
     assert found["GPU kernels (Triton, CUDA)"].passed
 
 
-def test_a_back_end_that_raises_is_named(monkeypatch):
+def test_a_backend_that_raises_is_named(monkeypatch):
     def broken():
         raise RuntimeError("no compiler\nlong story")
 
     monkeypatch.setattr(doctor, "_try_compile", broken)
-    found = {finding.name: finding for finding in doctor.back_ends()}
+    found = {finding.name: finding for finding in doctor.backends()}
     assert found["torch.compile"].passed is False
     assert found["torch.compile"].words == "RuntimeError: no compiler"
     assert found["compiled CPU kernels (numba)"].passed
