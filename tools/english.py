@@ -57,7 +57,8 @@ def sentences(text: str) -> Iterator[tuple[int, str]]:
         start = text.count("\n", 0, block.start()) + 1
         for offset, piece in _pieces(block[0]):
             for found in re.finditer(r".+?(?:[.!?:;](?=\s|$)|\Z)", piece, re.DOTALL):
-                line = start + block[0].count("\n", 0, offset + found.start())
+                begin = offset + found.start() + len(found[0]) - len(found[0].lstrip())
+                line = start + block[0].count("\n", 0, begin)
                 yield line, found[0]
 
 

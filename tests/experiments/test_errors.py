@@ -34,7 +34,7 @@ def call(*arguments):
     ],
 )
 def test_any_error_is_a_line_and_a_hint(monkeypatch, error, line, hint):
-    def fail(console):
+    def fail(console, full):
         raise error
 
     monkeypatch.setattr(doctor, "run", fail)
