@@ -1,10 +1,11 @@
-# Every target sets up what it needs: .venv is made once, and refreshed when
-# pyproject.toml or constraints.txt change. ARGS="..." is passed on to demo, play, test, slow, fuzz and bench.
+# Every target sets up what it needs: .venv is made once, and refreshed when a pyproject.toml
+# or constraints.txt changes. ARGS="..." is passed on to demo, play, test, slow, fuzz, bench, compat and release.
 
 PYTHON ?= $(firstword $(foreach p,python3.11 python3,\
   $(shell $(p) -c 'import sys; sys.version_info >= (3, 11) and print("$(p)")' 2>/dev/null)))
 BIN := .venv/bin
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Quiet twice: errors are shown, warnings about the set-up of this machine's pip are not.
+PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 # Data sets: where the environment says, else beside the checkout, else none.
 ifneq ($(wildcard ../shared/data),)
@@ -17,7 +18,7 @@ test slow: export OMP_WAIT_POLICY := PASSIVE
 test: export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo play test slow fuzz lint docs bench clean
+.PHONY: help demo play test slow fuzz lint docs bench compat release clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
@@ -38,11 +39,12 @@ slow: .venv/.ready-site ## the tests that take long; those of the page need Chro
 fuzz: .venv/.ready ## random problems, checked in long double: two minutes, or ARGS="--rows 10000000"
 	$(BIN)/python -m fuzz $(ARGS)
 
-lint: .venv/.ready ## ruff (lint and format), pyright, and the layers of the library
+lint: .venv/.ready ## ruff (lint and format), pyright, the layers of the library, and the English
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	PYTHONPATH=src $(BIN)/lint-imports
+	$(BIN)/python -m tools.english
 
 docs: .venv/.ready ## the site, in docs/_build/html; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
@@ -50,6 +52,12 @@ docs: .venv/.ready ## the site, in docs/_build/html; warnings are errors
 
 bench: .venv/.ready-bench ## the benchmarks, side by side with the rivals
 	$(BIN)/python -m benchmarks $(ARGS)
+
+compat: .venv/.ready-release ## the library on the oldest and newest packages and Pythons, in scratch environments
+	$(BIN)/python -m tools.compat $(ARGS)
+
+release: .venv/.ready-release ## build and check what would be published, in dist/; publishes nothing
+	$(BIN)/python -m tools.release $(ARGS)
 
 clean: ## remove all that make made
 	rm -rf .venv build dist docs/_build docs/api docs/gallery docs/generated .pytest_cache .ruff_cache .import_linter_cache .hypothesis
@@ -62,14 +70,18 @@ clean: ## remove all that make made
 	$(PYTHON) -m venv --clear .venv
 	@touch $@
 
-.venv/.ready: pyproject.toml constraints.txt | .venv/.made
-	$(PIP_INSTALL) -e ".[dev,experiments,docs]"
+.venv/.ready: pyproject.toml experiments/pyproject.toml constraints.txt | .venv/.made
+	$(PIP_INSTALL) -e ".[dev,docs,sklearn]" -e experiments
 	@touch $@
 
 .venv/.ready-site: .venv/.ready
-	$(PIP_INSTALL) -e ".[play,browser]"
+	$(PIP_INSTALL) -e ".[browser]" -e "experiments[play]"
 	@touch $@
 
 .venv/.ready-bench: .venv/.ready
 	$(PIP_INSTALL) -e ".[bench]"
+	@touch $@
+
+.venv/.ready-release: .venv/.ready
+	$(PIP_INSTALL) -e ".[release]"
 	@touch $@

@@ -67,5 +67,5 @@ html_theme_options = {
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
-    "article_footer_items": ["prev-next"],
+    "article_footer_items": [],  # the theme itself has previous and next, once
 }

@@ -15,7 +15,8 @@ def main() -> None:
             raise
         sys.exit(
             f"geosoftmax: the command line needs {package}, which is not installed. Install all "
-            'that it needs, in the checkout: pip install ".[experiments]"'
+            "that it needs: pip install geosoftmax-experiments "
+            "(in a checkout: pip install . ./experiments)"
         )
     app()
 

@@ -57,11 +57,13 @@ def main(
 
 
 @app.command()
-def doctor() -> None:
-    """Say what is installed and which back-ends work, and solve problems with certificates."""
+def doctor(
+    full: Annotated[bool, typer.Option("--full", help="Try torch.compile, too.")] = False,
+) -> None:
+    """Show what is installed and which backends work, and solve problems with certificates."""
     from geosoftmax_experiments.doctor import run
 
-    if not run(Console()):
+    if not run(Console(), full):
         raise typer.Exit(1)
 
 

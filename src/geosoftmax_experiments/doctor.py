@@ -1,4 +1,4 @@
-"""``geosoftmax doctor``: what is installed, which back-ends work, and a self-check."""
+"""``geosoftmax doctor``: what is installed, which backends work, and a self-check."""
 
 from __future__ import annotations
 
@@ -31,15 +31,21 @@ from geosoftmax import (
 from geosoftmax.solvers import Request, choose
 from geosoftmax.solvers.base import numba_installed, triton_installed
 
-__all__ = ["Finding", "back_ends", "packages", "problems", "run", "self_check"]
+__all__ = ["Finding", "backends", "compiled", "packages", "problems", "run", "self_check"]
 
 #: Packages by what they are for, as the extras of the distribution are named.
 PACKAGES = {
-    "the library": ("torch", "numpy", "numba", "scipy", "scikit-learn", "triton"),
+    "the library": ("torch", "numpy", "numba", "scipy", "triton"),
+    "sklearn": ("scikit-learn",),
     "experiments": ("typer", "matplotlib", "pandas", "entmax", "skordinal", "pytorch-lightning"),
     "play": ("gradio",),
     "docs": ("sphinx", "pydata-sphinx-theme", "sphinx-gallery"),
 }
+
+
+#: Samples of each problem of the self-check.
+ROWS = 4
+COMPILED = "compiled for"
 
 
 class Finding(NamedTuple):
@@ -50,17 +56,17 @@ class Finding(NamedTuple):
     words: str
 
 
-def run(console: Console) -> bool:
-    """Print all; return whether every check passed."""
+def run(console: Console, full: bool = False) -> bool:
+    """Print all; return whether every check passed. `full` tries torch.compile, too."""
     console.print(
         f"geosoftmax {geosoftmax.__version__}, Python {platform.python_version()}, "
         f"{platform.system()} {platform.machine()}, {torch.get_num_threads()} threads",
         highlight=False,
     )
     console.print(_table("Installed", packages()))
-    with console.status("Trying the back-ends"):
-        found = back_ends()
-    console.print(_table("Back-ends", found))
+    with console.status("Trying the backends"):
+        found = backends(full)
+    console.print(_table("Backends", found))
     with console.status("Solving"), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the gaps are printed
         found += (checked := self_check())
@@ -69,6 +75,7 @@ def run(console: Console) -> bool:
             "Self-check: worst certified gap, time of a solve, error of the inverse of ∇Ω", checked
         )
     )
+    console.print(compiled(found), soft_wrap=True, highlight=False)
     failed = [finding.name for finding in found if finding.passed is False]
     if failed:
         console.print(f"Failed: {', '.join(failed)}. Please report it with all of the above.")
@@ -90,12 +97,12 @@ def packages() -> list[Finding]:
     return found
 
 
-def back_ends() -> list[Finding]:
-    """Try each back-end on a problem of its own."""
+def backends(full: bool = True) -> list[Finding]:
+    """Try each backend on a problem of its own; torch.compile, which takes seconds, if `full`."""
     tries: dict[str, Callable[[], Finding]] = {
         "compiled CPU kernels (numba)": _try_numba,
         "GPU kernels (Triton, CUDA)": _try_gpu,
-        "torch.compile": _try_compile,
+        "torch.compile": _try_compile if full else _skip_compile,
     }
     found = []
     for name, attempt in tries.items():
@@ -113,8 +120,10 @@ def _try_numba() -> Finding:
     cost = LineCost(9, p=2) / 2
     request = Request("value", torch.device("cpu"), torch.float64, 1e-9)
     backend = choose(cost, request).backend
+    waited = _seconds_of_compiling(lambda: solve(_scores(cost, 64), cost))
     gap = float(solve(_scores(cost, 64), cost).gap.max())
-    return Finding("", backend == "numba" and gap < 1e-12, f"works, worst gap {gap:.0e}")
+    words = f"works, worst gap {gap:.0e}{_first_use(waited)}"
+    return Finding("", backend == "numba" and gap < 1e-12, words)
 
 
 def _try_gpu() -> Finding:
@@ -126,6 +135,10 @@ def _try_gpu() -> Finding:
     found = solve(_scores(cost, 64).float().to("cuda"), cost.to("cuda"), tol=1e-3)
     done, gap = bool(found.converged.all()), float(found.gap.max())
     return Finding("", done, f"{torch.cuda.get_device_name()}, worst gap {gap:.0e}")
+
+
+def _skip_compile() -> Finding:
+    return Finding("", None, "not tried: geosoftmax doctor --full")
 
 
 def _try_compile() -> Finding:
@@ -156,7 +169,7 @@ def problems() -> dict[str, Cost]:
         "tree, 64 leaves": TreeCost([-1, *((k - 1) // 2 for k in range(1, 127))], outputs="leaves"),
         "ordered, 9 classes": LineCost(9, p=2) / 2,
         "drawings, 28×28": GridCost((28, 28), p=2) / 2,
-        "pixels, 40×40, narrow": GridCost((40, 40), p=2) * 2,
+        "pixels, 36×36, p = 1": GridCost((36, 36), p=1) * 2,
         "200 points in space": DenseCost.from_points(points, p=1) * 8,
     }
 
@@ -166,11 +179,43 @@ def self_check() -> list[Finding]:
     return [_check(name, cost) for name, cost in problems().items()]
 
 
+def compiled(found: list[Finding]) -> str:
+    """Return what the first use of each kind of cost compiled, or that all was there."""
+    if not numba_installed():
+        return "Nothing is compiled: numba is not installed."
+    first = [finding.name for finding in found if COMPILED in finding.words]
+    if first:
+        return (
+            f"The first use compiled kernels for: {', '.join(first)}. They are stored with the "
+            "installation; the next run takes them from there."
+        )
+    return (
+        "The kernels were compiled before, and nothing was compiled now. After an update the first "
+        "use of each kind of cost compiles for some seconds; geosoftmax.warm_up() does it ahead."
+    )
+
+
+def _first_use(waited: float) -> str:
+    return f"; {COMPILED} {waited:.1f} s first" if waited > 0.05 else ""
+
+
+def _seconds_of_compiling(action: Callable[[], object]) -> float:
+    """Run something; return how long numba compiled for it. What it has in its cache is free."""
+    if not numba_installed():
+        action()
+        return 0.0
+    from numba.core import event
+
+    with event.install_timer("numba:compile", lambda seconds: None) as timer:
+        action()
+    return timer.duration if timer.done else 0.0
+
+
 def _check(name: str, cost: Cost) -> Finding:
-    solve(_scores(cost, 2), cost)  # compiles, once for an installation
+    waited = _seconds_of_compiling(lambda: solve(_scores(cost, ROWS), cost))
     start = time.perf_counter()
-    solution = solve(_scores(cost, 16), cost)
-    milliseconds = (time.perf_counter() - start) / 16 * 1e3
+    solution = solve(_scores(cost, ROWS), cost)
+    milliseconds = (time.perf_counter() - start) / ROWS * 1e3
     gap = float(solution.gap.max())
     alpha = solution.alpha / solution.alpha.flatten(1).sum(1).reshape(-1, *[1] * len(cost.shape))
     back = geometric_softmax(sinkhorn_potential(alpha, cost), cost)
@@ -178,7 +223,8 @@ def _check(name: str, cost: Cost) -> Finding:
     return Finding(
         name,
         bool(solution.converged.all()) and gap < 1e-8 and error < 1e-5,
-        f"{solution.method}, gap {gap:.0e}, {milliseconds:.2f} ms, inverse to {error:.0e}",
+        f"{solution.method}, gap {gap:.0e}, {milliseconds:.2f} ms, inverse to {error:.0e}"
+        + _first_use(waited),
     )
 
 

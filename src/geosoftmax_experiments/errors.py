@@ -24,7 +24,7 @@ DEBUG: ContextVar[bool] = ContextVar("DEBUG", default=False)
 
 
 class UserError(Exception):
-    """A failure that its user can mend; the command line prints it without a traceback.
+    """A failure that its user can fix; the command line prints it without a traceback.
 
     Parameters
     ----------
@@ -134,7 +134,8 @@ def _in_a_line(error: Exception) -> tuple[str, str]:
     if isinstance(error, ModuleNotFoundError):
         return (
             f"The package {error.name} is not installed.",
-            'Install what the commands need, in the checkout: pip install ".[experiments]".',
+            "Install what the commands need: pip install geosoftmax-experiments "
+            "(in a checkout: pip install . ./experiments).",
         )
     first = (str(error).strip().splitlines() or ["no message"])[0]
     return (

@@ -17,9 +17,28 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*should not be instantiated:Dep
 def test_all_is_well_here():
     result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code == 0, result.output
-    for words in ("torch", "numba", "hull", "splitting", "accelerated", "All is well."):
+    for words in ("torch", "numba", "hull", "splitting", "accelerated", "doctor --full"):
         assert words in result.output
     assert "FAILED" not in result.output
+    assert "All is well." in result.output
+    assert "compiled" in result.output
+
+
+def test_what_first_use_compiles_is_named():
+    """Measured, not assumed: numba reports what it compiles, and nothing that was stored."""
+    numba = pytest.importorskip("numba")
+
+    @numba.njit
+    def fresh(x):
+        return x + 1
+
+    waited = doctor._seconds_of_compiling(lambda: fresh(1))
+    assert waited > 0
+    assert doctor._seconds_of_compiling(lambda: fresh(1)) == 0
+    new = doctor.Finding("line", True, f"hull{doctor._first_use(waited + 0.1)}")
+    old = doctor.Finding("tree", True, f"policy{doctor._first_use(0.0)}")
+    assert "compiled kernels for: line." in doctor.compiled([new, old])
+    assert "nothing was compiled now" in doctor.compiled([old])
 
 
 def test_every_method_of_the_table_is_checked():
@@ -58,7 +77,7 @@ def test_a_solver_that_lies_is_found(monkeypatch, request):
     solvers.register(lazy)
     request.addfinalizer(lambda: solvers.unregister(lazy))
     monkeypatch.setattr(doctor, "problems", lambda: {"line": doctor.LineCost(20)})
-    monkeypatch.setattr(doctor, "back_ends", list)
+    monkeypatch.setattr(doctor, "backends", lambda full: [])
     console = Console(record=True, width=100)
     assert not doctor.run(console)
     assert "Failed: line" in console.export_text()
@@ -67,16 +86,16 @@ def test_a_solver_that_lies_is_found(monkeypatch, request):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_gpu_is_tried():
-    found = {finding.name: finding for finding in doctor.back_ends()}
+    found = {finding.name: finding for finding in doctor.backends()}
     assert found["GPU kernels (Triton, CUDA)"].passed
 
 
-def test_a_back_end_that_raises_is_named(monkeypatch):
+def test_a_backend_that_raises_is_named(monkeypatch):
     def broken():
         raise RuntimeError("no compiler\nlong story")
 
     monkeypatch.setattr(doctor, "_try_compile", broken)
-    found = {finding.name: finding for finding in doctor.back_ends()}
+    found = {finding.name: finding for finding in doctor.backends()}
     assert found["torch.compile"].passed is False
     assert found["torch.compile"].words == "RuntimeError: no compiler"
     assert found["compiled CPU kernels (numba)"].passed

@@ -25,12 +25,16 @@ def call(*arguments):
         (UserError("It is broken.", "Mend it."), "Error: It is broken.", "Hint: Mend it."),
         (ValueError("so\nlong"), "Error: ValueError: so", "geosoftmax --debug"),
         (PermissionError(13, "Permission denied", "x"), "Permission denied: 'x'", "--debug"),
-        (ModuleNotFoundError("…", name="gradio"), "gradio is not installed", "[experiments]"),
+        (
+            ModuleNotFoundError("…", name="gradio"),
+            "gradio is not installed",
+            "geosoftmax-experiments",
+        ),
         (KeyError(), "Error: KeyError: no message", "--debug"),
     ],
 )
 def test_any_error_is_a_line_and_a_hint(monkeypatch, error, line, hint):
-    def fail(console):
+    def fail(console, full):
         raise error
 
     monkeypatch.setattr(doctor, "run", fail)
@@ -52,7 +56,7 @@ def test_play_without_its_packages_says_how_to_get_them(monkeypatch):
     assert "Error: The package gradio is not installed." in result.output
     hint = result.output.splitlines()[-1]
     assert "make play" in hint
-    assert 'pip install ".[experiments,play]"' in hint
+    assert 'pip install "geosoftmax-experiments[play]"' in hint
     root = Path(__file__).parents[2]
     assert "\nplay:" in (root / "Makefile").read_text()
     assert "$ make play" in (root / "README.md").read_text()

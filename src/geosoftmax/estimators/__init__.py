@@ -1,8 +1,16 @@
 """Linear models for classes with a geometry, as scikit-learn estimators.
 
 Imported by name, ``from geosoftmax.estimators import GeometricClassifier``, so that the rest of the
-library does not wait for scikit-learn.
+library neither needs scikit-learn nor waits for it.
 """
+
+try:
+    import sklearn  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        'geosoftmax.estimators needs scikit-learn: pip install "geosoftmax[sklearn]"',
+        name=error.name,
+    ) from None
 
 from geosoftmax.estimators._classifier import GeometricClassifier
 from geosoftmax.estimators._cv import GeometricClassifierCV

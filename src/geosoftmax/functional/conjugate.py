@@ -123,7 +123,7 @@ def extrapolate(
     max_iter: int | None = None,
     method: str = "auto",
 ) -> Tensor:
-    r"""Extrapolation of Prop. 3: :math:`f^E = 2 \log(K u^*)`.
+    r"""Extrapolation of Proposition 3: :math:`f^E = 2 \log(K u^*)`.
 
     Up to a constant, the Sinkhorn potential of least energy that lies above the scores: equal to
     them on the support of the geometric softmax, larger elsewhere (also where they are ``-inf``).

@@ -64,7 +64,7 @@ def measure_probabilities(y: np.ndarray, prediction: Prediction) -> dict[str, fl
     """Return the measures of predicted distributions.
 
     Log-loss is scikit-learn's, which takes p(true) = 0 for the machine epsilon; how often that
-    happened is told beside it. It says nothing of a model that predicts a class alone (NaN).
+    happened is printed beside it. It says nothing of a model that predicts a class alone (NaN).
     """
     p = prediction.distributions
     classes = p.shape[1]

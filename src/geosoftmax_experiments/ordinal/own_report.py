@@ -49,7 +49,7 @@ class Validation(NamedTuple):
 def score_table(validation: Validation) -> pd.DataFrame:
     """Return mean and standard deviation over the folds, a row for each measure.
 
-    Some are undefined in folds with one class only: these do not count, and it is said.
+    Some are undefined in folds with one class only: these do not count, and a note says so.
     """
     groups = validation.scores.groupby("model", sort=False)
     rows = []

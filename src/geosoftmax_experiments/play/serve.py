@@ -38,8 +38,8 @@ def open_page(port: int) -> tuple[Any, str]:
     except ModuleNotFoundError as error:
         raise UserError(
             f"The package {error.name} is not installed.",
-            "make play, in the checkout, installs what the page needs and opens it; or there: "
-            'pip install ".[experiments,play]".',
+            'Install what the page needs: pip install "geosoftmax-experiments[play]" '
+            "(in a checkout, make play installs it and opens the page).",
         ) from None
     from starlette.middleware import Middleware  # pyright: ignore[reportMissingImports] (gradio's)
 
