@@ -16,10 +16,12 @@ from geosoftmax import TreeCost
 from geosoftmax_experiments.taxonomy.features import Sample
 from geosoftmax_experiments.taxonomy.losses import Loss
 
-__all__ = ["Linear", "fit_path", "shared_covariance"]
+__all__ = ["ROUGHLY", "Linear", "fit_path", "shared_covariance"]
 
-#: Largest entry of the gradient of the mean objective, and relative decrease, at which fits stop.
-GRADIENT, DECREASE = 1e-5, 1e-7
+#: Relative decrease of the objective in a step at which fits end; and where settings are chosen.
+DECREASE, ROUGHLY = 1e-8, 1e-6
+#: Largest entry of the gradient of the mean objective at which they end.
+GRADIENT = 1e-6
 MOST_STEPS = 500
 MEMORY = 20
 
@@ -45,7 +47,11 @@ def shared_covariance(tree: TreeCost, decay: float) -> np.ndarray:
 
 
 def fit_path(
-    loss: Loss, sample: Sample, penalties: Sequence[float], covariance: np.ndarray | None = None
+    loss: Loss,
+    sample: Sample,
+    penalties: Sequence[float],
+    covariance: np.ndarray | None = None,
+    decrease: float = DECREASE,
 ) -> Iterator[tuple[float, Linear]]:
     """Fit for each penalty, from the largest on, each fit from where the last one ended."""
     size = loss.outputs
@@ -55,12 +61,17 @@ def fit_path(
         root = (axes * np.sqrt(np.maximum(values, 0))) @ axes.T
     V = np.zeros((sample.X.shape[1] + 1, size))
     for penalty in sorted(penalties, reverse=True):
-        V = _fit(loss, sample, penalty, root, V)
+        V = _fit(loss, sample, penalty, root, V, decrease)
         yield penalty, Linear(V @ root)
 
 
 def _fit(
-    loss: Loss, sample: Sample, penalty: float, root: np.ndarray, start: np.ndarray
+    loss: Loss,
+    sample: Sample,
+    penalty: float,
+    root: np.ndarray,
+    start: np.ndarray,
+    decrease: float,
 ) -> np.ndarray:
     """Minimise over V, where the coefficients are ``V root``, in coordinates of equal curvature."""
     X, target = sample.X, torch.from_numpy(sample.y)
@@ -82,7 +93,7 @@ def _fit(
 
     first = start.copy()
     first[:-1] *= scale
-    options = {"maxiter": MOST_STEPS, "gtol": GRADIENT, "ftol": DECREASE, "maxcor": MEMORY}
+    options = {"maxiter": MOST_STEPS, "gtol": GRADIENT, "ftol": decrease, "maxcor": MEMORY}
     found = minimize(objective, first.ravel(), jac=True, method="L-BFGS-B", options=options)
     V = found.x.reshape(start.shape).copy()
     V[:-1] /= scale

@@ -15,7 +15,7 @@ from geosoftmax_experiments.taxonomy.linear import shared_covariance
 
 __all__ = ["MODELS", "PENALTIES", "TEMPERATURES", "Model"]
 
-PENALTIES = (1.0, 5.0, 30.0, 150.0, 800.0)
+PENALTIES = (0.5, 3.0, 20.0, 120.0, 700.0, 4000.0)
 #: Factors of the scores, for the decision alone: strong penalties make models too unsure.
 TEMPERATURES = (1.0, 0.5, 0.25)
 ZERO_ONE = (0.5, 2.0)

@@ -18,7 +18,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from geosoftmax import TreeCost, decide
 from geosoftmax_experiments.taxonomy.features import Corpus, Sample
-from geosoftmax_experiments.taxonomy.linear import Linear, fit_path
+from geosoftmax_experiments.taxonomy.linear import ROUGHLY, Linear, fit_path
 from geosoftmax_experiments.taxonomy.losses import Loss
 from geosoftmax_experiments.taxonomy.measures import MEASURES, Yardstick
 from geosoftmax_experiments.taxonomy.models import PENALTIES, TEMPERATURES, Model
@@ -71,7 +71,7 @@ def choose(
     for part, held in _folds(sample, seed):
         for candidate, shared in itertools.product(model.candidates, model.shared or (None,)):
             loss, covariance = model.loss(tree, candidate), model.covariance(tree, shared)
-            for penalty, fitted in fit_path(loss, part, penalties, covariance):
+            for penalty, fitted in fit_path(loss, part, penalties, covariance, ROUGHLY):
                 for temperature in TEMPERATURES:
                     setting = Setting(candidate, shared, penalty, temperature)
                     alpha = _distributions(loss, fitted, held.X, temperature)
