@@ -19,9 +19,9 @@ from geosoftmax_experiments.taxonomy.losses import Loss
 __all__ = ["ROUGHLY", "Linear", "fit_path", "shared_covariance"]
 
 #: Relative decrease of the objective in a step at which fits end; and where settings are chosen.
-DECREASE, ROUGHLY = 1e-8, 1e-6
+DECREASE, ROUGHLY = 1e-7, 1e-5
 #: Largest entry of the gradient of the mean objective at which they end.
-GRADIENT = 1e-6
+GRADIENT = 1e-5
 MOST_STEPS = 500
 MEMORY = 20
 
