@@ -274,7 +274,7 @@ CORPUS = {
     ),
     "gzip-bomb": idx_bomb,
     "gzip-truncated": lambda: gzip.compress(np.random.default_rng(0).bytes(5000))[:-100],
-    "xz-bomb": lambda: lzma.compress(bytes(200_000_000), preset=0),
+    "xz-bomb": lambda: lzma.compress(bytes(90_000_000), preset=0),
     "xz-truncated": lambda: lzma.compress(np.random.default_rng(0).bytes(5000))[:-100],
     "xz-huge-dictionary": lambda: lzma.compress(
         b"words", filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 2**30}]
