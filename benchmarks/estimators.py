@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from scipy import sparse
+from scipy.special import logsumexp
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 from sklearn.model_selection import GridSearchCV
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import StandardScaler, normalize
 
 from benchmarks.harness import Bench, Measurement, Rival
 from benchmarks.report import Report, Section, Target, medians, number
+from geosoftmax import TreeCost, ZeroOneCost, geometric_logistic_loss
 from geosoftmax.estimators import GeometricClassifier, GeometricClassifierCV
 
 #: All fits: the same penalty, and the same bound on the gradient of the mean objective.
@@ -26,6 +30,14 @@ GROWTH = {
     "features": [(2_000, p, 5) for p in (10, 100, 1_000)],
     "classes": [(2_000, 20, d) for d in (3, 9, 27, 81)],
 }
+#: Taxonomies: samples, features, words of a sample (None: dense), groups and classes in each.
+TAXONOMIES = {
+    "text, 100,000 words, 20 classes": (4_000, 100_000, 100, 5, 4),
+    "1,000 features, 81 classes": (2_000, 1_000, None, 9, 9),
+}
+TREE, EQUAL = "ours, tree", "ours, zero-one"
+#: How near the best objective fits of taxonomies stop, relative to it, and bounds that are tried.
+NEAR, BOUNDS, TIGHT = 1e-4, (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5), 1e-6
 
 Samples = tuple[np.ndarray, np.ndarray]
 
@@ -43,6 +55,7 @@ def run(bench: Bench) -> Report:
     for side, sizes in GROWTH.items():
         most = 2 if bench.quick else 3 if bench.own else len(sizes)
         _growth(bench, report, side, sizes[:most])
+    _taxonomies(bench, report)
     return report
 
 
@@ -163,7 +176,7 @@ def _rival(name: str, model: Any, X: np.ndarray, y: np.ndarray) -> Rival:
     return Rival(
         name=name,
         call=lambda: model.fit(X, y),
-        samples=len(X),
+        samples=X.shape[0],
         iterations=lambda fitted: int(np.max(getattr(fitted, "n_iter_", 0))),
         compiles=True,
     )
@@ -171,7 +184,7 @@ def _rival(name: str, model: Any, X: np.ndarray, y: np.ndarray) -> Rival:
 
 def _row(name: str, data: Samples, measured: list[Measurement]) -> dict[str, Any]:
     X, y = data
-    row: dict[str, Any] = {"": name, "samples": len(X), "features": X.shape[1]}
+    row: dict[str, Any] = {"": name, "samples": X.shape[0], "features": X.shape[1]}
     row["classes"] = len(np.unique(y))
     for m in measured:
         row[m.name] = number(1e3 * m.median) + (f" ({m.iterations:.0f})" if m.iterations else "")
@@ -187,7 +200,85 @@ def _note(
     cpu.update(found[1])
 
 
+# ------------------------------------------------------------------ taxonomies
+
+
+def _taxonomies(bench: Bench, report: Report) -> None:
+    """Classes in a tree, many features or classes: fits that stop equally near the optimum."""
+    rows, seconds, cpu = [], {}, {}
+    for name, sizes in list(TAXONOMIES.items())[: 1 if bench.quick else None]:
+        bench.say(f"  {name}")
+        n, p, words, groups, each = sizes
+        X, y = _tree_samples(n // 4 if bench.quick else n, p, words, groups * each, each)
+        tree = TreeCost.from_dict(
+            {f"g{g}": [f"c{g * each + k}" for k in range(each)] for g in range(groups)}
+        )
+        labels = np.array(tree.names)[y]
+        models: dict[str, Any] = {
+            TREE: GeometricClassifier(tree, scale=1.0),
+            EQUAL: GeometricClassifier(ZeroOneCost(len(tree.names)), scale=4.0, classes=tree.names),
+        }
+        models |= dict(bench.others(lambda: [(LR, LogisticRegression(max_iter=MAX_ITER))]))
+        fits = [_rival(key, _near(model, X, labels), X, labels) for key, model in models.items()]
+        measured = bench.measure(fits)
+        rows.append(_row(name, (X, y), measured))
+        _note(name, measured, seconds, cpu)
+        if bench.own:
+            continue
+        times = {m.name: m.median for m in measured}
+        worst = max(times[TREE], times[EQUAL]) / times[LR]
+        report.targets.append(Target(f"fit, {name} / {LR}", worst, 2.0, unit="×"))
+    note = (
+        f"Milliseconds, iterations in brackets. Penalty {ALPHA:g}; each fit has the loosest bound "
+        f"on the gradient with which its objective comes within {NEAR:g} of its least value."
+    )
+    report.add(bench, Section("Taxonomies", rows, note, seconds, cpu))
+
+
+def _near(model: Any, X: Any, labels: np.ndarray) -> Any:
+    """Return the model with the loosest bound on the gradient that comes near the optimum."""
+    best = _objective(model.set_params(tol=TIGHT).fit(X, labels), X, labels)
+    for bound in BOUNDS:
+        if _objective(model.set_params(tol=bound).fit(X, labels), X, labels) <= (1 + NEAR) * best:
+            break
+    return model
+
+
+def _objective(model: Any, X: Any, labels: np.ndarray) -> float:
+    """Return the sum of the losses, with the penalty."""
+    scores = np.asarray(X @ model.coef_.T) + model.intercept_
+    target = np.searchsorted(model.classes_, labels)
+    if hasattr(model, "cost_"):
+        order = np.searchsorted(model.classes_, model.order_)  # columns in the order of the cost
+        place = np.argsort(order)[target]
+        found = geometric_logistic_loss(
+            torch.from_numpy(scores[:, order]), torch.from_numpy(place), model.cost_,
+            reduction="sum",
+        ).item()  # fmt: skip
+    else:
+        found = float((logsumexp(scores, axis=1) - scores[np.arange(len(scores)), target]).sum())
+    return found + ALPHA / 2 * float(np.sum(model.coef_**2))
+
+
 # ------------------------------------------------------------------ samples
+
+
+def _tree_samples(n: int, p: int, words: int | None, d: int, each: int) -> tuple[Any, np.ndarray]:
+    """Classes near those of their group: frequencies of words, as rows of length 1, or means."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(d, size=n)
+    if words is None:
+        means = np.repeat(rng.normal(size=(d // each, p)), each, 0) + rng.normal(size=(d, p))
+        return rng.normal(size=(n, p)) + 0.06 * means[y], y
+    # Zipf's law for most words; a few are of the class, and a few of its group.
+    usual = np.minimum(rng.zipf(1.2, size=(n, words)) + 10 * d * 2, p) - 1
+    topic = np.where(rng.random((n, words)) < 0.5, y[:, None], d + y[:, None] // each)
+    own = 10 * topic + rng.integers(10, size=(n, words))
+    column = np.where(rng.random((n, words)) < 0.04, own, usual)
+    X = sparse.csr_array(
+        (np.ones(n * words), (np.repeat(np.arange(n), words), column.ravel())), shape=(n, p)
+    )
+    return normalize(X), y
 
 
 def _ordinal_sets() -> dict[str, Samples]:

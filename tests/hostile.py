@@ -8,10 +8,12 @@ writes to the file that the environment variable `MARKER` names, so a test sees 
 import gzip
 import io
 import json
+import lzma
 import os
 import pickle
 import struct
 import sys
+import tarfile
 import zipfile
 import zlib
 from pathlib import Path
@@ -165,6 +167,14 @@ def archive(entries, mode=zipfile.ZIP_DEFLATED):
     return buffer.getvalue()
 
 
+def tar(name, content, size=None, kind=tarfile.REGTYPE):
+    """An archive of one member, which may claim another size."""
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.size = kind, len(content) if size is None else size
+    padding = bytes(-len(content) % tarfile.BLOCKSIZE + 2 * tarfile.BLOCKSIZE)
+    return entry.tobuf(tarfile.GNU_FORMAT) + content + padding
+
+
 def claims_objects():
     """An array of objects, which is a pickle inside."""
     return bytes_of(np.save, np.array([Runs()], dtype=object), allow_pickle=True)
@@ -264,6 +274,13 @@ CORPUS = {
     ),
     "gzip-bomb": idx_bomb,
     "gzip-truncated": lambda: gzip.compress(np.random.default_rng(0).bytes(5000))[:-100],
+    "xz-bomb": lambda: lzma.compress(bytes(90_000_000), preset=0),
+    "xz-truncated": lambda: lzma.compress(np.random.default_rng(0).bytes(5000))[:-100],
+    "xz-huge-dictionary": lambda: lzma.compress(
+        b"words", filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 2**30}]
+    ),
+    "gzip-tar-paths": lambda: gzip.compress(tar("../../pwned", b"it ran")),
+    "gzip-tar-huge-header": lambda: gzip.compress(tar("a", b"", 2**33 - 1, tarfile.XHDTYPE)),
     # code
     "pickle": lambda: pickle.dumps(Runs()),
     "pickle-2": lambda: pickle.dumps({"state_dict": Runs()}, protocol=2),

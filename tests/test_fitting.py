@@ -7,9 +7,10 @@ from scipy import optimize, sparse
 from sklearn.linear_model import LogisticRegression
 
 from geosoftmax import DenseCost, LineCost, TreeCost, ZeroOneCost, geometric_logistic_loss
-from geosoftmax.estimators import GeometricClassifier
+from geosoftmax.estimators import GeometricClassifier, _fitting
 from geosoftmax.estimators._design import Design
-from geosoftmax.estimators._fitting import Losses, Objective, minimise, start
+from geosoftmax.estimators._fitting import Losses, Memory, Objective, minimise, start
+from geosoftmax.solvers import registry
 
 COSTS = {
     "squared": LineCost(4, p=2) / 2,
@@ -253,3 +254,18 @@ def test_many_classes(n_classes):
     model = GeometricClassifier("absolute", scale=0.1, alpha=0.01, classes=range(n_classes))
     model.fit(X, y)
     assert np.abs(model.predict(X) - y).mean() < n_classes / 20
+
+
+def test_many_coefficients_remember_fewer_steps(monkeypatch):
+    """The memory of L-BFGS is bounded, and the optimum the same."""
+    plan = registry.plan(COSTS["tree"], "fit", torch.float64)
+    assert Memory(1000, plan).room == _fitting.MEMORY
+    assert Memory(_fitting.MOST_NUMBERS // 24, plan).room == 12
+    assert Memory(_fitting.MOST_NUMBERS, plan).room == _fitting.FEWEST_STEPS
+    X, target, _ = samples("sparse")
+    model = GeometricClassifier(COSTS["tree"], scale=1.0, tol=1e-9, alpha=0.01)
+    labels = np.array(COSTS["tree"].names)[target]
+    usual = model.fit(X, labels).coef_
+    monkeypatch.setattr(_fitting, "MOST_NUMBERS", 1)
+    monkeypatch.setattr(_fitting, "FEWEST_STEPS", 3)
+    assert np.allclose(model.fit(X, labels).coef_, usual, atol=1e-6)

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from geosoftmax_experiments.errors import DEBUG, UserError, plain_errors, raise_on_sigterm
 from geosoftmax_experiments.ordinal.commands import app as ordinal_app
 from geosoftmax_experiments.superres.commands import localize, localize_eval
+from geosoftmax_experiments.taxonomy.commands import app as taxonomy_app
 from geosoftmax_experiments.vae.commands import app as vae_app
 
 
@@ -35,6 +36,7 @@ app = typer.Typer(
 demos = typer.Typer(help="What it does, in a minute.", no_args_is_help=True)
 app.add_typer(demos, name="demo")
 app.add_typer(ordinal_app, name="ordinal")
+app.add_typer(taxonomy_app, name="taxonomy")
 app.add_typer(vae_app, name="vae")
 app.command()(localize)
 app.command()(localize_eval)

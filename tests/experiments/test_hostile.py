@@ -250,6 +250,14 @@ def mnist(file, made, here):
     return drawings("mnist", here)
 
 
+@reader("gzip", "xz")
+def newsgroups(file, made, here):
+    (here / "newsgroups").mkdir()
+    shutil.copy(file, here / "newsgroups" / "20news-bydate.tar.gz")
+    os.environ["GEOSOFTMAX_DATA"] = str(here)
+    return ["taxonomy", "compare", "--jobs", 1, "-o", here / "out"]
+
+
 def run_with(made, here, name, file):
     """Copy the run; put a file in place of one of its own."""
     shutil.copytree(made.run, here / "run")

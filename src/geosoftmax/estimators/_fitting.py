@@ -22,8 +22,9 @@ from geosoftmax.solvers import Solution, registry
 from geosoftmax.solvers.active_set import MOST_OUTPUTS
 from geosoftmax.solvers.base import FitPlan
 
-#: Steps that L-BFGS remembers.
-MEMORY = 30
+#: Steps that L-BFGS remembers; with many coefficients only so many that these numbers hold them,
+#: but no fewer than `FEWEST_STEPS`.
+MEMORY, FEWEST_STEPS, MOST_NUMBERS = 30, 10, 1 << 25
 #: Steps after which the curvature is computed anew.
 REFRESH = 10
 #: Rows whose curvature is looked at, at most; and the work, in d³, from which on they are fewer.
@@ -169,8 +170,9 @@ class Memory:
 
     def __init__(self, size: int, plan: FitPlan) -> None:
         self.loops = plan.two_loop_first, plan.two_loop_second
-        self.steps, self.changes = np.empty((MEMORY, size)), np.empty((MEMORY, size))
-        self.inverse, self.factors = np.empty(MEMORY), np.empty(MEMORY)
+        self.room = min(MEMORY, max(FEWEST_STEPS, MOST_NUMBERS // (2 * size)))
+        self.steps, self.changes = np.empty((self.room, size)), np.empty((self.room, size))
+        self.inverse, self.factors = np.empty(self.room), np.empty(self.room)
         self.newest, self.count = -1, 0
 
     def add(self, step: np.ndarray, change: np.ndarray) -> None:
@@ -178,8 +180,8 @@ class Memory:
         curve = float(step.ravel() @ change.ravel())
         if curve <= 1e-14 * np.linalg.norm(step) * np.linalg.norm(change):
             return
-        self.newest = (self.newest + 1) % MEMORY
-        self.count = min(self.count + 1, MEMORY)
+        self.newest = (self.newest + 1) % self.room
+        self.count = min(self.count + 1, self.room)
         self.steps[self.newest], self.changes[self.newest] = step.ravel(), change.ravel()
         self.inverse[self.newest] = 1.0 / curve
 

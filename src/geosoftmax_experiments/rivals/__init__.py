@@ -1,0 +1,1 @@
+"""Losses of others, to compare with, as functions of torch."""

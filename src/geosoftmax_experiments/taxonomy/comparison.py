@@ -1,0 +1,155 @@
+"""The comparison as a run: its settings, its units, and the rows that they give.
+
+A unit is a model on a draw of some posts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+
+from geosoftmax_experiments import runs
+from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.store import Store, versions
+from geosoftmax_experiments.taxonomy.features import Corpus
+from geosoftmax_experiments.taxonomy.measures import MEASURES
+from geosoftmax_experiments.taxonomy.models import MODELS, PENALTIES, TEMPERATURES
+from geosoftmax_experiments.taxonomy.selection import CRITERIA, measure_draw
+
+__all__ = ["Comparison", "Settings", "Unit"]
+
+#: Raised when rows change their meaning: older folders are then refused.
+FORMAT = 1
+PACKAGES = ("geosoftmax", "numpy", "scipy", "scikit-learn", "torch")
+#: The coarse grid of ``--quick``.
+QUICK = (10.0, 100.0)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that the rows depend on; a folder belongs to one of these.
+
+    More sizes, draws or models may be added to a folder: its rows stay as they are.
+    """
+
+    candidates: dict[str, tuple[float, ...]]
+    shared: dict[str, tuple[float, ...]]
+    penalties: tuple[float, ...]
+    temperatures: tuple[float, ...]
+    digest: str
+    versions: dict[str, str]
+    format: int = FORMAT
+
+
+@dataclass(frozen=True)
+class Unit(runs.Unit):
+    """A model on a draw."""
+
+    model: str
+    size: int
+    draw: int
+
+    @property
+    def key(self) -> str:
+        """The name of its result."""
+        return f"{self.model}.{self.size}.{self.draw}"
+
+    def work(self, shared: Comparison) -> list[dict[str, Any]]:
+        """Return its rows, one for each decision."""
+        penalties = shared.settings.penalties
+        rows = measure_draw(MODELS[self.model], shared.corpus, self.size, self.draw, penalties)
+        return [{"model": self.model, **row} for row in rows]
+
+    def made(self, rows: Any) -> bool:
+        """Whether rows are those of this unit."""
+        return (
+            isinstance(rows, list)
+            and [row["decision"] for row in rows] == list(CRITERIA)
+            and all(
+                (row["model"], row["size"], row["draw"]) == (self.model, self.size, self.draw)
+                and all(isinstance(row[name], float) for name in (*MEASURES, "support", "seconds"))
+                for row in rows
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is compared: the settings, and the posts as features."""
+
+    settings: Settings
+    corpus: Corpus
+    sizes: tuple[int, ...]
+    draws: tuple[int, ...]
+    models: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        corpus: Corpus,
+        sizes: tuple[int, ...],
+        draws: tuple[int, ...],
+        models: tuple[str, ...],
+        quick: bool = False,
+    ) -> Comparison:
+        """Return the comparison on so many draws of each size; by default of all models."""
+        most = len(corpus.y_train)
+        least = 3 * len(corpus.names)
+        for size in sizes:
+            if not least <= size <= most:
+                raise UserError(
+                    f"--sizes {size} is not between {least} and {most}.",
+                    "Each group needs 3 posts, and there are no more than that.",
+                )
+        if len(draws) != len(sizes) or min(draws, default=0) < 1:
+            raise UserError(
+                f"--draws {_listed(draws)} does not fit --sizes {_listed(sizes)}.",
+                "Give a number, of at least 1, for each of the sizes.",
+            )
+        for model in models:
+            if model not in MODELS:
+                known = ", ".join(MODELS)
+                raise UserError(f"There is no model {model!r}.", f"Take some of {known}.")
+        return cls(
+            Settings(
+                candidates={name: model.candidates for name, model in MODELS.items()},
+                shared={name: model.shared for name, model in MODELS.items()},
+                penalties=QUICK if quick else PENALTIES,
+                temperatures=TEMPERATURES,
+                digest=corpus.digest(),
+                versions=versions(*PACKAGES),
+            ),
+            corpus,
+            sizes,
+            # All posts can be drawn in one way.
+            tuple(1 if n == most else m for n, m in zip(sizes, draws, strict=True)),
+            models or tuple(MODELS),
+        )
+
+    def units(self) -> list[Unit]:
+        """Return all units, draw by draw, so that a part of the work covers all models."""
+        return [
+            Unit(model, size, draw)
+            for draw in range(max(self.draws))
+            for size, count in zip(self.sizes, self.draws, strict=True)
+            if draw < count
+            for model in self.models
+        ]
+
+    def store(self, folder: Path) -> Store:
+        """Return the store of the rows in a folder."""
+        return Store(folder, asdict(self.settings))
+
+    def run(self, store: Store, backend: runs.Backend, console: Console) -> pd.DataFrame:
+        """Do what is missing; return all rows."""
+        units = self.units()
+        runs.run(store, units, self, backend, console, doing="comparing")
+        return pd.DataFrame([row for unit in units for row in store.read(unit.key, unit.made)])
+
+
+def _listed(numbers: tuple[int, ...]) -> str:
+    return ",".join(map(str, numbers))

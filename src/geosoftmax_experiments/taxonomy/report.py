@@ -1,0 +1,122 @@
+"""The outputs of the comparison: raw rows, tables, a figure, and a report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.table import Table
+
+from geosoftmax_experiments.report import Report, escape, write_csv
+from geosoftmax_experiments.store import Store
+from geosoftmax_experiments.taxonomy.comparison import Comparison
+from geosoftmax_experiments.taxonomy.figures import draw_gains
+from geosoftmax_experiments.taxonomy.measures import MEASURES
+from geosoftmax_experiments.taxonomy.models import MODELS
+from geosoftmax_experiments.taxonomy.summary import CONTROL, SHOWN, Column, compare_draws, means
+
+__all__ = ["console_table", "write_report"]
+
+#: What is tested against the control.
+TESTED = (SHOWN[0], SHOWN[1], Column("group", "cost"))
+
+
+def write_report(store: Store, rows: pd.DataFrame, comparison: Comparison) -> Path:
+    """Write everything into the folder of a store; return the path of the HTML page."""
+    folder = store.folder
+    write_csv(folder / "rows.csv", rows)
+    report = Report(folder, "Taxonomies: the comparison on 20 newsgroups")
+    commits = store.commits(unit.key for unit in comparison.units())
+    report.add(*_what(comparison, commits))
+    if CONTROL in comparison.models and len(comparison.models) > 1:
+        figure = draw_gains(rows, comparison.sizes, list(comparison.models))
+        report.add_figure("gains", figure, "Differences to the control, by the number of posts")
+    for size, draws in zip(comparison.sizes, comparison.draws, strict=True):
+        report.add(f"## {size:,} posts, draws: {draws}")
+        report.add_table(_bold_table(rows, size))
+        _add_tests(report, rows, size)
+    report.add("## Models")
+    report.add_table(_models(rows, comparison))
+    return report.write()
+
+
+def _what(comparison: Comparison, commits: dict[str, int]) -> list[str]:
+    corpus, settings = comparison.corpus, comparison.settings
+    packages = ", ".join(f"{name} {number}" for name, number in settings.versions.items())
+    made = ", ".join(f"{escape(commit)} ({count})" for commit, count in commits.items())
+    return [
+        f"{len(corpus.names)} groups, {len(corpus.y_train):,} posts to train on and "
+        f"{len(corpus.y_test):,} to test on, by date; headers, quotes and footers removed. Linear "
+        f"models on {corpus.X_train.shape[1]} directions of TF-IDF (those of all posts to train "
+        "on, without their labels). Draws are stratified by group; all models get the same.",
+        "Candidates of the loss, penalty "
+        f"({', '.join(f'{one:g}' for one in settings.penalties)}) and temperature of the decision "
+        f"({', '.join(f'{one:g}' for one in settings.temperatures)}) are chosen on folds of the "
+        "drawn posts: by accuracy for the likeliest class, by the mean distance in the tree for "
+        "the class of least expected distance. Test posts choose nothing.",
+        "Distances and heights count edges. *Group* is the child of the root: alt, comp, misc, …. "
+        "Support is the mean number of groups whose probability is not 0. Draws are measured on "
+        "the same test posts, so that tests over draws tell the spread of small samples alone.",
+        f"Versions: {packages}. Commits, and how many units each computed: {made}.",
+    ]
+
+
+def _bold_table(rows: Any, size: int, bold: str = "**{}**") -> pd.DataFrame:
+    """Tabulate means over draws; the best of a column is bold."""
+    found: Any = means(rows, size)
+    table = pd.DataFrame({"model": [MODELS[name].label for name in found.index]})
+    for column in SHOWN:
+        values = found[column].round(4)
+        best = values.min() if MEASURES[column.measure].lower_is_better else values.max()
+        table[column.label] = [
+            bold.format(f"{one:.3f}") if one == best else f"{one:.3f}" for one in values
+        ]
+    part = rows[(rows["size"] == size) & (rows["decision"] == "cost")]
+    support = part.groupby("model")["support"].mean()
+    table["support"] = [f"{support[name]:.1f}" for name in found.index]
+    return table
+
+
+def _add_tests(report: Report, rows: pd.DataFrame, size: int) -> None:
+    for column in TESTED:
+        found = compare_draws(rows, size, column)
+        if found is None:
+            continue
+        report.add(
+            f"{column.label.capitalize()}: each model beside {MODELS[CONTROL].label}, over draws; "
+            "a positive gain is in favour of the model of the row."
+        )
+        names: list[Any] = list(found.index)
+        found.insert(0, "model", [MODELS[name].label for name in names])
+        for name in ("p", "p (Holm)"):
+            found[name] = [f"{p:.2g}" for p in found[name]]
+        report.add_table(found)
+
+
+def _models(rows: Any, comparison: Comparison) -> pd.DataFrame:
+    lines = []
+    for name in comparison.models:
+        model, part = MODELS[name], rows[rows["model"] == name]
+        candidates = ", ".join(f"{one:g}" for one in model.candidates)
+        lines.append(
+            {
+                "model": model.label,
+                "what": model.note,
+                "candidates": candidates if len(model.candidates) > 1 else "–",
+                "decays of what is shared": ", ".join(f"{one:g}" for one in model.shared) or "–",
+                "seconds a draw": f"{part['seconds'].mean():.1f}",
+            }
+        )
+    return pd.DataFrame(lines)
+
+
+def console_table(rows: pd.DataFrame, size: int) -> Table:
+    """Return the means of a size, for a terminal."""
+    table = _bold_table(rows, size, "[bold]{}[/]")
+    result = Table(title=f"{size:,} posts: means over draws", caption="Bold: the best of a column.")
+    for k, name in enumerate(table.columns):
+        result.add_column(name, justify="right" if k else "left")
+    for row in table.itertuples(index=False):
+        result.add_row(*row)
+    return result

@@ -1,0 +1,65 @@
+"""Tables that rows are summed up in: means over draws, and paired tests against the control."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from geosoftmax_experiments.ordinal.summary import signed_ranks
+from geosoftmax_experiments.taxonomy.measures import MEASURES
+from geosoftmax_experiments.taxonomy.models import MODELS
+
+__all__ = ["CONTROL", "SHOWN", "Column", "by_draw", "compare_draws", "means"]
+
+#: What a use of the tree has to beat: the same loss, as sparse, without the tree.
+CONTROL = "zero-one"
+
+
+class Column(NamedTuple):
+    """A measure under a decision, whose setting was chosen for that decision."""
+
+    measure: str
+    decision: str
+
+    @property
+    def label(self) -> str:
+        """What readers see."""
+        decided = "likeliest" if self.decision == "mode" else "least cost"
+        return f"{MEASURES[self.measure].label}, {decided}"
+
+
+#: The columns of tables; the first two are tested.
+SHOWN = (
+    Column("accuracy", "mode"),
+    *(Column(measure, "cost") for measure in ("distance", "height", "f", "group", "accuracy")),
+)
+
+
+def by_draw(rows: Any, size: int, column: Column) -> pd.DataFrame:
+    """Return the values of a measure: a row for each draw, a column for each model."""
+    part = rows[(rows["size"] == size) & (rows["decision"] == column.decision)]
+    table = part.pivot(index="draw", columns="model", values=column.measure)
+    return table[[name for name in MODELS if name in table.columns]].dropna()
+
+
+def means(rows: Any, size: int) -> pd.DataFrame:
+    """Return means over draws: a row for each model, a column for each of `SHOWN`."""
+    return pd.DataFrame({column: by_draw(rows, size, column).mean() for column in SHOWN})
+
+
+def compare_draws(
+    rows: Any, size: int, column: Column, reference: str = CONTROL
+) -> pd.DataFrame | None:
+    """Compare all models with the reference, draw by draw (Wilcoxon, corrected by Holm).
+
+    A positive gain is in favour of the *other* model. None where there is one draw, or no
+    reference.
+    """
+    table: Any = by_draw(rows, size, column)
+    if reference not in table.columns or len(table) < 2 or table.shape[1] < 2:
+        return None
+    key: Any = reference
+    found = signed_ranks(table, key, MEASURES[column.measure].lower_is_better)
+    found["mean gain"] *= -1
+    return found.rename(columns={"won": "lost", "lost": "won"})
