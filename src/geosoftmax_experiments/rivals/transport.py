@@ -135,8 +135,7 @@ def energy_distance(alpha: Tensor, beta: Tensor, cost: Cost) -> Tensor:
 
     With a squared cost it sees the means alone: ``2 (mean(α) - mean(β))²``.
     """
-    difference = alpha - beta
-    return -(difference * cost.expected(difference)).sum(-1)
+    return ((alpha - beta) * (cost.expected(beta) - cost.expected(alpha))).sum(-1)
 
 
 def energy_softmax(scores: Tensor, target: Tensor, cost: Cost) -> Tensor:
