@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from geosoftmax_experiments.ordinal.measures import (
 from geosoftmax_experiments.ordinal.models import Model
 from geosoftmax_experiments.ordinal.selection import Judged, inner_splits, judge
 
-__all__ = ["LEAST", "measure_fold", "vote", "weigh"]
+__all__ = ["LEAST", "measure_average", "measure_fold", "vote", "weigh"]
 
 #: Candidates whose weight is below this share of the largest are left out.
 LEAST = 0.01
@@ -98,29 +98,49 @@ def measure_fold(model: Model, fold: Fold, inner: int) -> list[dict[str, Any]]:
 def _rows(model: Model, fold: Fold, inner: int) -> list[dict[str, Any]]:
     scaler: Any = StandardScaler().fit(fold.X_train)
     X, y, classes = scaler.transform(fold.X_train), fold.y_train, fold.classes
+    X_test = scaler.transform(fold.X_test)
+
+    def fitted(parameters: dict[str, Any]) -> Prediction:
+        return predict(model.fit(X, y, classes, **parameters), X_test, classes)
+
     judged = judge(model, X, y, classes, inner_splits(y, inner))
+    empty = {"alpha": math.nan, "scale": math.nan, "cost": ""}
+    return measure_average(judged, fitted, fold, model.name, empty)
+
+
+def measure_average(
+    judged: Judged,
+    fitted: Callable[[dict[str, Any]], Prediction],
+    fold: Fold,
+    name: str,
+    empty: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """Return the rows of a model: what its candidates say together of the test samples.
+
+    `fitted` returns what a setting says of them, fitted to the whole training fold; it is called
+    for those that have a weight alone. Of the heaviest one, rows hold the parameters that `empty`
+    names, and its values where a model has none.
+    """
     weights = _weights(judged)
-    fits = _Fits(model, judged.settings, weights.values())
-    fits.predict(X, y, scaler.transform(fold.X_test), classes)
+    together = _Together(judged, fitted, weights.values())
     rows = []
     for (decision, by), weight in weights.items():
         setting, rule = np.unravel_index(weight.argmax(), weight.shape)
         heaviest = judged.settings[setting]
+        elected = together.elect(weight, mode=by == "accuracy")
         rows.append(
             {
                 "set": fold.name,
                 "fold": fold.number,
                 "folds_by": fold.origin,
-                "model": model.name,
+                "model": name,
                 "decision": decision,
                 "selected_by": by,
-                "rule": model.decisions[rule],
-                "alpha": heaviest["alpha"],
-                "scale": heaviest.get("scale", math.nan),
-                "cost": heaviest.get("cost", ""),
+                "rule": judged.rules[rule],
+                **{key: heaviest.get(key, value) for key, value in empty.items()},
                 "settings": int((weight.sum(1) > 0).sum()),
-                **fits.measure_average(weight, fold.y_test),
-                **measure_labels(fold.y_test, fits.elect(weight, by == "accuracy"), classes),
+                **together.measure(weight, fold.y_test),
+                **measure_labels(fold.y_test, elected, fold.classes),
             }
         )
     return rows
@@ -138,27 +158,23 @@ def _weights(judged: Judged) -> dict[tuple[str, str], np.ndarray]:
     return found
 
 
-class _Fits:
-    """The settings that have a weight, fitted to the whole training fold."""
+class _Together:
+    """What the settings with a weight say of the test samples."""
 
     def __init__(
-        self, model: Model, settings: list[dict[str, Any]], weights: Iterable[np.ndarray]
+        self,
+        judged: Judged,
+        fitted: Callable[[dict[str, Any]], Prediction],
+        weights: Iterable[np.ndarray],
     ) -> None:
-        self.model, self.settings = model, settings
-        self.used = sum(weight.sum(1) for weight in weights).nonzero()[0]  # pyright: ignore
-        self.measured: dict[bytes, dict[str, float]] = {}
-
-    def predict(self, X: np.ndarray, y: np.ndarray, X_test: np.ndarray, classes: int) -> None:
-        """Fit each, predict the test samples, and decide by every rule."""
-        found = [
-            predict(self.model.fit(X, y, classes, **self.settings[k]), X_test, classes)
-            for k in self.used
-        ]
+        self.used = np.flatnonzero(np.sum([weight.sum(1) for weight in weights], axis=0))
+        found = [fitted(judged.settings[setting]) for setting in self.used]
         self.point = found[0].point
         self.distributions = np.array([one.distributions for one in found])
-        self.labels = np.array([[decide(one, r) for r in self.model.decisions] for one in found])
+        self.labels = np.array([[decide(one, rule) for rule in judged.rules] for one in found])
+        self.measured: dict[bytes, dict[str, float]] = {}
 
-    def measure_average(self, weight: np.ndarray, y: np.ndarray) -> dict[str, float]:
+    def measure(self, weight: np.ndarray, y: np.ndarray) -> dict[str, float]:
         """Measure the average of the distributions; what has the same weights is measured once."""
         share = weight.sum(1)[self.used].round(12)
         if share.tobytes() not in self.measured:

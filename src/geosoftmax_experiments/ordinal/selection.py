@@ -20,7 +20,7 @@ from geosoftmax_experiments.ordinal.decisions import Prediction, decide, predict
 from geosoftmax_experiments.ordinal.measures import CRITERIA, hausdorff_values, rps_values
 from geosoftmax_experiments.ordinal.models import Model
 
-__all__ = ["Judged", "best", "inner_splits", "judge", "search"]
+__all__ = ["Judged", "best", "inner_splits", "judge", "judge_predictions", "search"]
 
 Splits = list[tuple[np.ndarray, np.ndarray]]
 
@@ -64,10 +64,22 @@ def judge(model: Model, X: np.ndarray, y: np.ndarray, classes: int, splits: Spli
             probabilities[row, out] = found.probabilities
             if found.scores is not None:
                 scores[row, out] = found.scores
+    return judge_predictions(settings, model.decisions, y, probabilities, scores)
+
+
+def judge_predictions(
+    settings: list[dict[str, Any]],
+    rules: tuple[str, ...],
+    y: np.ndarray,
+    probabilities: np.ndarray,
+    scores: np.ndarray,
+) -> Judged:
+    """Return the losses of predictions of shape (settings, samples, classes)."""
     # All settings at once: most sets are so small that calls take longer than numbers.
-    held_out = Prediction(probabilities.reshape(-1, classes), scores.reshape(-1, classes))
-    labels = np.array([decide(held_out, rule) for rule in model.decisions])
-    labels = labels.reshape(len(model.decisions), *probabilities.shape[:2]).swapaxes(0, 1)
+    shape, classes = probabilities.shape[:2], probabilities.shape[-1]
+    held_out = Prediction(probabilities.reshape(-1, classes), scores.reshape(-1, scores.shape[-1]))
+    labels = np.array([decide(held_out, rule) for rule in rules])
+    labels = labels.reshape(len(rules), *shape).swapaxes(0, 1)
     every = np.tile(y, len(settings))
     losses = {
         "mae": np.abs(labels - y).astype(float),
@@ -76,9 +88,8 @@ def judge(model: Model, X: np.ndarray, y: np.ndarray, classes: int, splits: Spli
         "rps": rps_values(every, held_out.probabilities),
     }
     for by in ("hausdorff", "rps"):  # the same under every decision
-        values = losses[by].reshape(len(settings), 1, len(y))
-        losses[by] = values.repeat(len(model.decisions), 1)
-    return Judged(settings, model.decisions, losses)
+        losses[by] = losses[by].reshape(shape[0], 1, shape[1]).repeat(len(rules), 1)
+    return Judged(settings, rules, losses)
 
 
 def search(model: Model, X: np.ndarray, y: np.ndarray, classes: int, splits: Splits) -> Any:

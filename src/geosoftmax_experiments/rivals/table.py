@@ -17,11 +17,15 @@ from geosoftmax import LineCost
 from geosoftmax.costs.base import Cost
 from geosoftmax_experiments.rivals import entropies, margins, ordinal, soft_labels, transport
 
-__all__ = ["RIVALS", "Rival"]
+__all__ = ["RIVALS", "Rival", "line"]
 
 
-def _softmax(scores: Tensor, cost: Cost) -> Tensor:
+def _softmax(scores: Tensor, cost: Cost, parameter: float) -> Tensor:
     return torch.softmax(scores, -1)
+
+
+def _squared(cost: Cost) -> Cost:
+    return LineCost(cost.positions, p=2)
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Rival:
     loss : callable
         From scores, labels, cost and parameter to one value a sample.
     link : callable or None
-        From scores and cost to distributions. Margins have none.
+        From scores, cost and parameter to distributions. Margins have none.
     decision : str
         The rule that belongs to it: one of `geosoftmax.decide`, or ``"scores"`` for the largest.
     convex : bool
@@ -60,7 +64,7 @@ class Rival:
     name: str
     label: str
     loss: Callable[[Tensor, Tensor, Cost, float], Tensor]
-    link: Callable[[Tensor, Cost], Tensor] | None
+    link: Callable[[Tensor, Cost, float], Tensor] | None
     decision: str
     convex: bool
     proper: bool
@@ -75,23 +79,27 @@ class Rival:
         """How many scores it takes for so many classes."""
         return classes - 1 if self.thresholds else classes
 
-    def distributions(self, scores: Tensor, cost: Cost) -> Tensor | None:
+    def distributions(self, scores: Tensor, cost: Cost, parameter: float) -> Tensor | None:
         """Return what the link makes of scores, without rounding errors; None without a link."""
         if self.link is None:
             return None
-        p = self.link(scores, cost).clamp(min=0)
+        p = self.link(scores, cost, parameter).clamp(min=0)
         return p / p.sum(-1, keepdim=True)
 
-    def decide(self, scores: Tensor, cost: Cost) -> Tensor:
+    def decide(self, scores: Tensor, cost: Cost, parameter: float) -> Tensor:
         """Return the labels that its own decision chooses."""
-        p = self.distributions(scores, cost)
+        p = self.distributions(scores, cost, parameter)
         if p is None or self.decision == "scores":
             return scores.argmax(-1)
         return geosoftmax.decide(p, cost, self.decision)
 
 
+def line(classes: int) -> Cost:
+    """Return the cost that rivals for ordered classes are given: the difference in rank."""
+    return LineCost(classes)
+
+
 _EVERY = "every cost"
-_LINE = "absolute cost"
 
 # fmt: off
 RIVALS = {
@@ -102,16 +110,22 @@ RIVALS = {
               convex=True, proper=True, consistent=_EVERY),
         Rival("geometric", "g-logistic",
               lambda f, y, C, t: geosoftmax.geometric_logistic_loss(f, y, C * t, reduction="none"),
-              lambda f, C: geosoftmax.geometric_softmax(f, C), "scores",
+              lambda f, C, t: geosoftmax.geometric_softmax(f, C * t), "scores",
+              convex=True, proper=True, consistent=_EVERY, sparse=True,
+              parameter="scale", values=(0.5, 2.0, 8.0)),
+        Rival("geometric-squared", "g-logistic, squared cost",
+              lambda f, y, C, t: geosoftmax.geometric_logistic_loss(
+                  f, y, _squared(C) * t, reduction="none"),
+              lambda f, C, t: geosoftmax.geometric_softmax(f, _squared(C) * t), "scores",
               convex=True, proper=True, consistent=_EVERY, sparse=True,
               parameter="scale", values=(0.5, 2.0, 8.0)),
         Rival("sparsemax", "sparsemax",
               lambda f, y, C, t: entropies.sparsemax_loss(f, y),
-              lambda f, C: entmax.sparsemax(f, dim=-1), "cost",
+              lambda f, C, t: entmax.sparsemax(f, dim=-1), "cost",
               convex=True, proper=True, consistent=_EVERY, sparse=True),
         Rival("entmax", "1.5-entmax",
               lambda f, y, C, t: entropies.entmax15_loss(f, y),
-              lambda f, C: entmax.entmax15(f, dim=-1), "cost",
+              lambda f, C, t: entmax.entmax15(f, dim=-1), "cost",
               convex=True, proper=True, consistent=_EVERY, sparse=True),
         Rival("hinge", "cost-augmented hinge",
               lambda f, y, C, t: margins.cost_augmented_hinge(f, y, C * t), None, "scores",
@@ -142,10 +156,12 @@ RIVALS = {
               convex=True, proper=False, consistent="zero-one cost",
               parameter="share", values=(0.05, 0.1, 0.2)),
         Rival("coral", "CORAL",
-              lambda f, y, C, t: ordinal.coral(f, y), lambda f, C: ordinal.coral_link(f), "median",
+              lambda f, y, C, t: ordinal.coral(f, y),
+              lambda f, C, t: ordinal.coral_link(f), "median",
               convex=True, proper=True, consistent=_EVERY, thresholds=True, shared=True),
         Rival("corn", "CORN",
-              lambda f, y, C, t: ordinal.corn(f, y), lambda f, C: ordinal.corn_link(f), "median",
+              lambda f, y, C, t: ordinal.corn(f, y),
+              lambda f, C, t: ordinal.corn_link(f), "median",
               convex=True, proper=True, consistent=_EVERY, thresholds=True),
         Rival("distance-weighted", "CDW-CE",
               lambda f, y, C, t: ordinal.distance_weighted(f, y, t), _softmax, "mode",
@@ -154,8 +170,3 @@ RIVALS = {
     )
 }
 # fmt: on
-
-
-def line(classes: int) -> Cost:
-    """Return the cost that rivals for ordered classes are given: the difference in rank."""
-    return LineCost(classes)

@@ -88,8 +88,7 @@ def minimiser(rival, p, cost):
 def test_links_of_proper_losses_return_the_distribution(name):
     rival, cost = RIVALS[name], line(CLASSES)
     f = minimiser(rival, P, cost)
-    scaled = cost * rival.values[-1] if rival.parameter == "scale" else cost
-    found = rival.distributions(f, scaled)[0]
+    found = rival.distributions(f, cost, rival.values[-1])[0]
     distance = float((found - P).abs().sum() / 2)
     if rival.proper:
         assert distance < 1e-3
@@ -222,7 +221,7 @@ def test_these_losses_are_inconsistent_for_the_absolute_cost(name, value, p, cho
     rival, p = replace(RIVALS[name], values=(value,)), torch.tensor(p, dtype=torch.float64)
     f = minimiser(rival, p, line(3))
     expected = line(3).matrix() @ p
-    assert int(rival.decide(f, line(3))[0]) == chosen
+    assert int(rival.decide(f, line(3), value)[0]) == chosen
     assert float(expected[chosen]) > float(expected.min()) + 0.05
 
 
@@ -231,7 +230,7 @@ def test_proper_losses_decide_for_the_best_class(name):
     rival, C = RIVALS[name], line(3).matrix().numpy()
     for p in np.random.default_rng(1).dirichlet(np.ones(3), size=10):
         f = minimiser(rival, torch.from_numpy(p), line(3))
-        scaled = line(3) * rival.values[-1] if rival.parameter == "scale" else line(3)
-        chosen = int(geosoftmax.decide(rival.distributions(f, scaled), line(3), "cost")[0])
+        found = rival.distributions(f, line(3), rival.values[-1])
+        chosen = int(geosoftmax.decide(found, line(3), "cost")[0])
         expected = C @ p
         assert expected[chosen] < expected.min() + 1e-3
