@@ -104,7 +104,7 @@ def _rows(model: Model, fold: Fold, inner: int) -> list[dict[str, Any]]:
         return predict(model.fit(X, y, classes, **parameters), X_test, classes)
 
     judged = judge(model, X, y, classes, inner_splits(y, inner))
-    empty = {"alpha": math.nan, "scale": math.nan, "cost": ""}
+    empty = {"alpha": math.nan, "scale": math.nan, "cost": "its own"}
     return measure_average(judged, fitted, fold, model.name, empty)
 
 
