@@ -11,6 +11,7 @@ from geosoftmax_experiments.options import check_picture, parsed, read_names
 from geosoftmax_experiments.ordinal.options import (
     CalibrationOptions,
     CompareOptions,
+    DeepOptions,
     FitOptions,
     PredictOptions,
 )
@@ -72,6 +73,34 @@ def run_compare(options: CompareOptions, console: Console) -> None:
             "folds, with tests, and where g-logistic leads and where it loses: docs/ordinal.md",
             soft_wrap=True,
         )
+
+
+@app.command()
+@parsed
+def deep(options: DeepOptions) -> None:
+    """Compare losses on small networks: g-logistic, CORAL, CORN, soft labels, EMD and others.
+
+    A run that was stopped is continued by the same command.
+    """
+    from geosoftmax_experiments.data.ordinal import set_names
+    from geosoftmax_experiments.ordinal.comparison import load_folds
+    from geosoftmax_experiments.ordinal.deep import SETS, DeepComparison
+    from geosoftmax_experiments.ordinal.deep_report import console_table, write_report
+    from geosoftmax_experiments.ordinal.networks import Training
+
+    console, backend = Console(), options.where()
+    usual = tuple(name for name in SETS if name in set_names(options.source))
+    folds = load_folds(options.source, read_names("--sets", options.sets) or usual, options.folds)
+    steps = tuple(step for step in Training.steps if step < options.steps)
+    comparison = DeepComparison.of(
+        options.source, folds, read_names("--losses", options.losses), options.inner,
+        Training(steps=(*steps, options.steps)),
+    )  # fmt: skip
+    with comparison.store(options.output).opened(fresh=options.fresh) as store:
+        rows = comparison.run(store, backend, console)
+        page = write_report(store, rows, comparison)
+    console.print(console_table(rows))
+    console.print(f"Report saved to {page.resolve()}", soft_wrap=True)
 
 
 @app.command()

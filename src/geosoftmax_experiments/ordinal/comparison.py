@@ -15,23 +15,23 @@ from rich.console import Console
 from geosoftmax_experiments import files, runs
 from geosoftmax_experiments.data.ordinal import Fold, load_fold, set_names
 from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.ordinal.averaging import measure_fold
 from geosoftmax_experiments.ordinal.decisions import LABELS
 from geosoftmax_experiments.ordinal.measures import CRITERIA, MEASURES
 from geosoftmax_experiments.ordinal.models import MODELS
-from geosoftmax_experiments.ordinal.selection import measure_fold
 from geosoftmax_experiments.store import Store, versions
 
 __all__ = ["OWN_TABLES", "Comparison", "Settings", "Unit", "load_folds", "refuse_older"]
 
 #: Raised when rows change their meaning: older folders are then refused.
-FORMAT = 2
+FORMAT = 3
 PACKAGES = ("geosoftmax", "numpy", "scipy", "scikit-learn", "mord", "skordinal", "entmax")
 
 #: The source of comparisons on one's own tables.
 OWN_TABLES = "own tables"
 
 #: The coarse grids of ``--quick``.
-QUICK = {"alphas": (100.0, 10.0, 1.0), "scales": (0.5, 2.0)}
+QUICK = {"alphas": (100.0, 10.0, 1.0), "scales": (0.5, 2.0), "costs": ("squared",)}
 
 NUMBERS = ("seconds", "unconverged", *MEASURES)
 
@@ -45,7 +45,7 @@ class Settings:
     folds: int
     models: tuple[str, ...]
     inner: int
-    grids: dict[str, dict[str, tuple[float, ...]]]
+    grids: dict[str, dict[str, tuple[Any, ...]]]
     data: dict[str, str]
     versions: dict[str, str]
     format: int = FORMAT
@@ -147,14 +147,17 @@ def refuse_older(folder: Path) -> None:
         return  # the store says what is wrong
     if isinstance(found, int) and found < FORMAT:
         raise UserError(
-            f"{folder} was made by an earlier geosoftmax, which chose on other inner folds.",
+            f"{folder} was made by an earlier geosoftmax, which chose by another procedure.",
             "Choose another folder with --output, or forget its results with --fresh.",
         )
 
 
-def _grid(name: str, quick: bool) -> dict[str, tuple[float, ...]]:
+def _grid(name: str, quick: bool) -> dict[str, tuple[Any, ...]]:
     """Return the candidates of a model."""
-    every = {"alphas": MODELS[name].alphas, "scales": MODELS[name].scales}
+    model = MODELS[name]
+    every: dict[str, tuple[Any, ...]] = {
+        "alphas": model.alphas, "scales": model.scales, "costs": model.costs,
+    }  # fmt: skip
     if not quick:
         return every
     return {key: tuple(one for one in every[key] if one in QUICK[key]) for key in every}

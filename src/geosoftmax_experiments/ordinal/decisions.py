@@ -26,7 +26,7 @@ LABELS = {
     "mean": "mean (least squared cost)",
     "scores": "argmax of the scores",
     "own": "the model's own",
-    "chosen": "that of these rules which does best on the inner folds",
+    "chosen": "all of these rules are candidates",
 }
 
 

@@ -6,6 +6,7 @@ They are fitted to standardised features and labels 0, 1, …, `classes` - 1. La
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from dataclasses import dataclass
 from typing import Any, Self
@@ -24,8 +25,8 @@ __all__ = ["ALPHAS", "MODELS", "SCALES", "Model"]
 
 #: Weights of the penalty, the most regular first: of equal ones the first is taken.
 ALPHAS = (300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.1, 0.01)
-#: Scales of the squared cost, C = scale · (ŷ-y)²; the paper's is 0.5, and 8 is almost the softmax.
-SCALES = (0.5, 1.0, 2.0, 4.0, 8.0, 0.25)
+#: Scales of costs, C = scale · |ŷ-y|^p; the paper's is 0.5 with p = 2, and 8 is almost the softmax.
+SCALES = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Model:
         Rules to predict by, the model's own first. Where there are several, "chosen" is added.
     alphas, scales : tuple of float
         Candidates for the penalty, and for the scale of a geometric classifier.
+    costs : tuple of str
+        Candidates for its cost.
     """
 
     name: str
@@ -53,8 +56,17 @@ class Model:
     decisions: tuple[str, ...]
     alphas: tuple[float, ...] = ALPHAS
     scales: tuple[float, ...] = ()
+    costs: tuple[str, ...] = ()
 
-    def fit(self, X: np.ndarray, y: np.ndarray, classes: int, alpha: float, **rest: float) -> Any:
+    def settings(self) -> list[dict[str, Any]]:
+        """Return the parameters of all candidates."""
+        named = {"cost": self.costs, "scale": self.scales, "alpha": self.alphas}
+        named = {name: values for name, values in named.items() if values}
+        return [
+            dict(zip(named, values, strict=True)) for values in itertools.product(*named.values())
+        ]
+
+    def fit(self, X: np.ndarray, y: np.ndarray, classes: int, alpha: float, **rest: Any) -> Any:
         """Return a new classifier, fitted."""
         model: Any = clone(self.estimator)
         known = model.get_params()
@@ -107,8 +119,8 @@ MODELS = {
               "geometric logistic loss, C = (ŷ-y)²/2 as in the paper", _SCORES_FIRST,
               scales=(0.5,)),
         Model("g-scale", "g-logistic(scale)", GeometricClassifier("squared"),
-              "geometric logistic loss, C = scale·(ŷ-y)², the scale chosen with the penalty",
-              _SCORES_FIRST, scales=SCALES),
+              "geometric logistic loss, C = scale·(ŷ-y)² or scale·|ŷ-y|, chosen with the penalty",
+              _SCORES_FIRST, scales=SCALES, costs=("squared", "absolute")),
         Model("sparsemax", "sparsemax", SparsemaxClassifier(),
               "sparsemax loss (entmax's link): sparse, without geometry", RULES),
         Model("pom", "POM", Thresholds(POM(max_iter=2000)),

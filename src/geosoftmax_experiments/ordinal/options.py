@@ -18,6 +18,7 @@ __all__ = [
     "CalibrationOptions",
     "CompareOptions",
     "Decision",
+    "DeepOptions",
     "FitOptions",
     "Missing",
     "PredictOptions",
@@ -187,6 +188,30 @@ class CompareOptions(TableOptions, BackendOptions):
             (path, target, read_names("--order", order) or None)
             for path, target, order in zip(paths, targets, orders, strict=True)
         ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeepOptions(BackendOptions):
+    """Which losses to train small networks with, on what, and where."""
+
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the results.")] = Path(
+        "results/ordinal-deep"
+    )
+    source: Annotated[
+        str, typer.Option(help="survey: the sets in $GEOSOFTMAX_DATA; skordinal: the 5 it has.")
+    ] = "survey"
+    sets: Annotated[
+        str,
+        typer.Option(
+            help="Sets, separated by commas.", show_default="those of the source with some 500 rows"
+        ),
+    ] = ""
+    losses: Annotated[
+        str, typer.Option(help="Losses, separated by commas.", show_default="all")
+    ] = ""
+    folds: Annotated[int, typer.Option(min=1, help="Folds of each set.")] = 5
+    inner: Annotated[int, typer.Option(min=2, help="Folds to judge candidates by.")] = 3
+    steps: Annotated[int, typer.Option(min=25, help="Steps of training, at most.")] = 400
 
 
 @dataclass(frozen=True)

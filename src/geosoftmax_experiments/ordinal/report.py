@@ -19,6 +19,7 @@ from geosoftmax_experiments.ordinal.summary import (
     PAPER,
     REFERENCE,
     TABLE_1,
+    TESTED,
     Method,
     by_set,
     means,
@@ -34,11 +35,13 @@ from geosoftmax_experiments.store import Store
 __all__ = ["console_table", "write_report"]
 
 GEOMETRIC = ("g", "g-scale")
-#: Folds whose results were known while grids, decisions and criteria were settled.
+#: Folds that were looked at while the procedure was settled: their training parts alone for the
+#: rule of averaging, their test results for earlier grids and decisions.
 LOOKED_AT = 4
 _CHOSEN = (
-    "Parameters are chosen on inner folds by the Hausdorff divergence for measures of "
-    "distributions, by accuracy for accuracy, by MAE for the rest."
+    "Candidates are weighed on inner folds by the measure itself for the rows of Table 1 and the "
+    "ranked probability score, by the Hausdorff divergence for other measures of distributions, by "
+    "MAE for the rest."
 )
 
 
@@ -53,7 +56,7 @@ def write_report(store: Store, rows: pd.DataFrame, comparison: Comparison) -> Pa
         table.columns = [method.label for method in every]
         write_csv(folder / "sets" / f"{measure}.csv", table, index=True)
     shown = [method for method in every if method in HEADLINE]
-    tables = {measure: by_set(rows, measure, _distinct(shown, measure)) for measure in TABLE_1}
+    tables = {measure: by_set(rows, measure, _distinct(shown, measure)) for measure in TESTED}
 
     report = Report(folder, "Ordinal regression: the comparison")
     report.add(*_what(rows, settings, store.commits(unit.key for unit in comparison.units())))
@@ -65,8 +68,9 @@ def write_report(store: Store, rows: pd.DataFrame, comparison: Comparison) -> Pa
     if known and len(unseen):
         report.add(
             f"## Folds {LOOKED_AT} and above alone",
-            f"The grids, the decisions and the criteria of this comparison were settled while the "
-            f"results of the first {LOOKED_AT} folds were known. These are the others.",
+            f"Grids and decisions were settled while earlier results of the first {LOOKED_AT} "
+            "folds were known, and the rule of averaging on splits of their training parts. These "
+            "are the others.",
             _verdicts(unseen),
         )
         report.add_table(_same_decision(unseen))
@@ -80,7 +84,7 @@ def write_report(store: Store, rows: pd.DataFrame, comparison: Comparison) -> Pa
 
 def _distinct(methods: list[Method], measure: str) -> list[Method]:
     """Leave one method of each model where decisions make no difference, for fair ranks."""
-    if MEASURES[measure].criterion != "hausdorff":
+    if MEASURES[measure].criterion not in ("hausdorff", "rps"):
         return methods
     first = sorted(methods, key=lambda method: method != REFERENCE)
     kept = {method.model: method for method in reversed(first)}.values()
@@ -101,8 +105,11 @@ def _what(rows: pd.DataFrame, settings: Settings, commits: dict[str, int]) -> li
     return [
         f"{len(settings.sets)} sets ({settings.source}), {settings.folds} folds each: "
         f"{len(pairs) - ours} published, {ours} ours (seeded, stratified 75/25). Linear models on "
-        f"features that are standardised on the training fold; parameters chosen by "
-        f"{settings.inner}-fold validation inside it, never on the test fold.",
+        f"features that are standardised on the training fold. Every candidate (penalty; cost and "
+        f"scale where a model has them; decision) is judged by {settings.inner}-fold validation "
+        "inside it, never on the test fold. It gets the weight exp(-(its mean loss - the least) / "
+        "standard error of the least); distributions are averaged, labels vote (the median of the "
+        "votes; the mode, where accuracy is the criterion).",
         f"A method is a model with a decision: {decisions}. For a squared cost, the decision of "
         f"least expected cost is the mean.",
         "The Hausdorff divergence is D(δ_y | β) with C = (ŷ-y)²/2, β the predicted distribution; "
@@ -137,11 +144,11 @@ def _add_means(report: Report, rows: pd.DataFrame) -> None:
     found = means(rows)
     report.add_table(_bold_columns({MEASURES[m].label: (m, found[m]) for m in MEASURES}))
     report.add(
-        "The same decision for all, in the rows of Table 1: g-logistic and the best other model; "
+        "The same decision for all: g-logistic and the best other model; "
         "p is that of a signed-rank test over sets between the better g-logistic and that other."
     )
     report.add_table(_same_decision(rows))
-    report.add("The rows of Table 1 again, with the parameters chosen by each of its measures:")
+    report.add("The rows of Table 1 again, with the candidates weighed by each criterion:")
     by = {criterion: means(rows, criterion) for criterion in CRITERIA}
     columns = {
         f"{MEASURES[m].label}, by {MEASURES[criterion].label}": (m, by[criterion][m])
@@ -166,7 +173,7 @@ def _verdicts(rows: pd.DataFrame) -> str:
                 f"the paper's (g-logistic < LR < LR(AT) < LR(IT)) is "
                 f"{'reproduced' if same else 'not reproduced'}."
             )
-    for measure in TABLE_1:
+    for measure in TESTED:
         values = found[measure].sort_values(ascending=MEASURES[measure].lower_is_better)
         best = values.index[0]
         line = f"First in {MEASURES[measure].label}: {best.label} ({values.iloc[0]:.4f})"
@@ -180,7 +187,7 @@ def _verdicts(rows: pd.DataFrame) -> str:
 def _same_decision(rows: pd.DataFrame) -> pd.DataFrame:
     """Compare models under one decision rule at a time: a gain must not come from the rule."""
     lines = []
-    for measure in TABLE_1:
+    for measure in TESTED:
         lower = MEASURES[measure].lower_is_better
         best = min if lower else max
         for rule in (*RULES, "chosen"):

@@ -26,6 +26,7 @@ __all__ = [
     "PAPER",
     "REFERENCE",
     "TABLE_1",
+    "TESTED",
     "Method",
     "Ranks",
     "by_set",
@@ -56,6 +57,8 @@ class Method:
 
 #: The rows of the paper's Table 1.
 TABLE_1 = ("hausdorff", "mae", "accuracy")
+#: What ranks and tests are about: those, and a proper score that no model minimises.
+TESTED = (*TABLE_1, "rps")
 #: Its columns, as the paper decides.
 PAPER = (
     Method("lr", "mode"),
@@ -63,7 +66,7 @@ PAPER = (
     Method("it", "median"),
     Method("g", "scores"),
 )
-#: What the tests compare with all others: penalty, scale and rule all chosen inside the fold.
+#: What the tests compare with all others: penalty, cost, scale and rule are all candidates.
 REFERENCE = Method("g-scale", "chosen")
 #: What figures and ranks show: the paper's methods, and every model with the same decision rule.
 HEADLINE = (

@@ -7,23 +7,18 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import mean_absolute_error
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from skordinal.metrics import ranked_probability_score
 
-from geosoftmax.estimators import GeometricClassifierCV
+from geosoftmax.estimators import GeometricClassifier
 from geosoftmax_experiments.data.ordinal import load_fold
+from geosoftmax_experiments.ordinal.averaging import measure_fold, vote, weigh
 from geosoftmax_experiments.ordinal.measures import CRITERIA, MEASURES
 from geosoftmax_experiments.ordinal.models import MODELS
-from geosoftmax_experiments.ordinal.selection import (
-    best,
-    inner_splits,
-    measure_fold,
-    search,
-    search_geometric,
-)
+from geosoftmax_experiments.ordinal.selection import best, inner_splits, judge, search
 
 QUICK = replace(MODELS["lr"], alphas=(100.0, 1.0))
-GEOMETRIC = replace(MODELS["g-scale"], alphas=(30.0, 1.0), scales=(0.5, 2.0))
+GEOMETRIC = replace(MODELS["g-scale"], alphas=(30.0, 1.0), scales=(0.5, 2.0), costs=("squared",))
 
 
 @pytest.fixture
@@ -53,7 +48,7 @@ def test_no_choice_is_made_on_test_folds(fold):
         assert [row["mae"] for row in ours] != [row["mae"] for row in others]
 
 
-def test_scores_are_means_over_the_inner_folds(fold):
+def test_scores_are_means_over_the_samples_held_out(fold):
     X, y = fold.X_train, fold.y_train
     splits = inner_splits(y, 3)
     table = search(QUICK, X, y, 3, splits)
@@ -61,7 +56,7 @@ def test_scores_are_means_over_the_inner_folds(fold):
         right = []
         for train, out in splits:
             fitted = LogisticRegression(C=1 / alpha, max_iter=2000).fit(X[train], y[train])
-            right.append(fitted.score(X[out], y[out]))
+            right.extend(fitted.predict(X[out]) == y[out])
         row = table[(table["alpha"] == alpha) & (table["decision"] == "mode")].iloc[0]
         assert row["accuracy"] == pytest.approx(np.mean(right))
 
@@ -79,34 +74,59 @@ def test_the_best_is_the_largest_mean_and_of_equal_ones_the_largest_penalty():
     assert best(table, "accuracy").name == 3
 
 
-def test_the_estimators_own_search_is_the_one_for_all_models(fold):
-    X, y = StandardScaler().fit_transform(fold.X_train), fold.y_train
-    splits = inner_splits(y, 3)
-    precise = replace(GEOMETRIC, estimator=GEOMETRIC.estimator.set_params(tol=1e-8))
-    by_hand = search(precise, X, y, 3, splits)
-    theirs, fits = search_geometric(GEOMETRIC, X, y, 3, splits)
-    columns = ["scale", "alpha", "decision"]
-    pd.testing.assert_frame_equal(theirs[columns], by_hand[columns])
-    np.testing.assert_allclose(theirs[list(CRITERIA)], by_hand[list(CRITERIA)], atol=5e-3)
-    for by, one in zip(CRITERIA, fits, strict=True):
-        row = best(theirs, by)
-        assert (one.scale_, one.alpha_, one.decision_) == tuple(row[columns])
+def test_one_setting_is_the_estimator_itself(fold):
+    """Where there is nothing to weigh, the rows are those of a plain fit."""
+    alone = replace(GEOMETRIC, alphas=(3.0,), scales=(2.0,), costs=("absolute",))
+    scaler = StandardScaler().fit(fold.X_train)
+    model = GeometricClassifier("absolute", scale=2.0, alpha=3.0, decision="median")
+    model.fit(scaler.transform(fold.X_train), fold.y_train)
+    rows = pd.DataFrame(measure_fold(alone, fold, 3))
+    row = rows[(rows["decision"] == "median") & (rows["selected_by"] == "mae")].iloc[0]
+    assert row["mae"] == mean_absolute_error(
+        fold.y_test, model.predict(scaler.transform(fold.X_test))
+    )
+    assert row["settings"] == 1
 
 
-def test_the_headline_is_the_estimator_itself(fold):
-    model = make_pipeline(
-        StandardScaler(),
-        GeometricClassifierCV(
-            scales=GEOMETRIC.scales,
-            alphas=GEOMETRIC.alphas,
-            decision=GEOMETRIC.decisions,
-            cv=inner_splits(fold.y_train, 3),
-        ),
-    ).fit(fold.X_train, fold.y_train)
-    rows = pd.DataFrame(measure_fold(GEOMETRIC, fold, 3))
-    row = rows[(rows["decision"] == "chosen") & (rows["selected_by"] == "mae")].iloc[0]
-    assert row["rule"] == model[-1].decision_
-    assert row["mae"] == mean_absolute_error(fold.y_test, model.predict(fold.X_test))
+def test_weights_fall_by_e_for_each_standard_error():
+    rng = np.random.default_rng(0)
+    best = rng.exponential(size=400)
+    error = best.std() / 20
+    losses = np.array([best + k * error for k in (2.0, 0.0, 1.0, 5.0)])
+    weights = weigh(losses)
+    np.testing.assert_allclose(weights[[0, 2]] / weights[1], np.exp([-2.0, -1.0]))
+    assert weights[3] == 0  # below the least share
+    assert weights.sum() == pytest.approx(1)
+
+
+def test_candidates_that_are_always_right_share_all_the_weight():
+    losses = np.zeros((2, 2, 5))
+    losses[1, 0, 2] = 1
+    np.testing.assert_allclose(weigh(losses), [[1 / 3, 1 / 3], [0, 1 / 3]])
+
+
+def test_votes_are_counted_by_weight():
+    labels = np.array([[0, 1], [0, 2], [3, 3]])
+    assert vote(labels, np.array([0.3, 0.3, 0.4]), 4, mode=True).tolist() == [0, 3]
+    assert vote(labels, np.array([0.3, 0.3, 0.4]), 4, mode=False).tolist() == [0, 2]
+
+
+def test_distributions_are_averaged_by_weight(fold):
+    """Against fits and an average by hand."""
+    X = StandardScaler().fit_transform(fold.X_train)
+    X_test = StandardScaler().fit(fold.X_train).transform(fold.X_test)
+    near = replace(QUICK, alphas=(1.5, 1.0))
+    table = judge(near, X, fold.y_train, 3, inner_splits(fold.y_train, 3))
+    weights = weigh(table.losses["rps"][:, 0])
+    average = sum(
+        weight * LogisticRegression(C=1 / alpha, max_iter=2000)
+        .fit(X, fold.y_train).predict_proba(X_test)
+        for weight, alpha in zip(weights, near.alphas, strict=True)
+    )  # fmt: skip
+    rows = pd.DataFrame(measure_fold(near, fold, 3))
+    row = rows[(rows["decision"] == "mode") & (rows["selected_by"] == "rps")].iloc[0]
+    assert row["rps"] == pytest.approx(ranked_probability_score(fold.y_test, average))
+    assert weights.min() > 0
 
 
 @pytest.mark.parametrize("model", [QUICK, GEOMETRIC])

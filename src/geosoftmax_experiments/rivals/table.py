@@ -1,0 +1,172 @@
+"""All rivals with labels, in one form, and what is known of each.
+
+The facts are tested, one by one, in `tests/experiments/rivals/test_claims.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import entmax
+import torch
+from torch import Tensor
+
+import geosoftmax
+from geosoftmax import LineCost
+from geosoftmax.costs.base import Cost
+from geosoftmax_experiments.rivals import entropies, margins, ordinal, soft_labels, transport
+
+__all__ = ["RIVALS", "Rival", "line"]
+
+
+def _softmax(scores: Tensor, cost: Cost, parameter: float) -> Tensor:
+    return torch.softmax(scores, -1)
+
+
+def _squared(cost: Cost) -> Cost:
+    return LineCost(cost.positions, p=2)
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A loss for labels, its link, and its decision.
+
+    Parameters
+    ----------
+    name, label : str
+        For files and options, and for readers.
+    loss : callable
+        From scores, labels, cost and parameter to one value a sample.
+    link : callable or None
+        From scores, cost and parameter to distributions. Margins have none.
+    decision : str
+        The rule that belongs to it: one of `geosoftmax.decide`, or ``"scores"`` for the largest.
+    convex : bool
+        Whether the loss is convex in the scores.
+    proper : bool
+        Whether the link returns the distribution of the labels, at the scores that minimise the
+        expected loss. Then it is consistent for every cost, by the least-cost decision.
+    consistent : str
+        For which cost the decision is the best, where the loss is not proper.
+    sparse : bool
+        Whether the link has exact zeros.
+    parameter : str
+        What has to be chosen: a temperature, a scale; empty where nothing.
+    values : tuple of float
+        Candidates for it.
+    thresholds : bool
+        Whether it takes a score for each of the d - 1 thresholds, not for each class.
+    shared : bool
+        Whether those scores share their weights, and differ by an offset alone.
+    """
+
+    name: str
+    label: str
+    loss: Callable[[Tensor, Tensor, Cost, float], Tensor]
+    link: Callable[[Tensor, Cost, float], Tensor] | None
+    decision: str
+    convex: bool
+    proper: bool
+    consistent: str
+    sparse: bool = False
+    parameter: str = ""
+    values: tuple[float, ...] = (1.0,)
+    thresholds: bool = False
+    shared: bool = False
+
+    def outputs(self, classes: int) -> int:
+        """How many scores it takes for so many classes."""
+        return classes - 1 if self.thresholds else classes
+
+    def distributions(self, scores: Tensor, cost: Cost, parameter: float) -> Tensor | None:
+        """Return what the link makes of scores, without rounding errors; None without a link."""
+        if self.link is None:
+            return None
+        p = self.link(scores, cost, parameter).clamp(min=0)
+        return p / p.sum(-1, keepdim=True)
+
+    def decide(self, scores: Tensor, cost: Cost, parameter: float) -> Tensor:
+        """Return the labels that its own decision chooses."""
+        p = self.distributions(scores, cost, parameter)
+        if p is None or self.decision == "scores":
+            return scores.argmax(-1)
+        return geosoftmax.decide(p, cost, self.decision)
+
+
+def line(classes: int) -> Cost:
+    """Return the cost that rivals for ordered classes are given: the difference in rank."""
+    return LineCost(classes)
+
+
+_EVERY = "every cost"
+
+# fmt: off
+RIVALS = {
+    rival.name: rival
+    for rival in (
+        Rival("cross-entropy", "cross-entropy",
+              lambda f, y, C, t: entropies.cross_entropy(f, y), _softmax, "cost",
+              convex=True, proper=True, consistent=_EVERY),
+        Rival("geometric", "g-logistic",
+              lambda f, y, C, t: geosoftmax.geometric_logistic_loss(f, y, C * t, reduction="none"),
+              lambda f, C, t: geosoftmax.geometric_softmax(f, C * t), "scores",
+              convex=True, proper=True, consistent=_EVERY, sparse=True,
+              parameter="scale", values=(0.5, 2.0, 8.0)),
+        Rival("geometric-squared", "g-logistic, squared cost",
+              lambda f, y, C, t: geosoftmax.geometric_logistic_loss(
+                  f, y, _squared(C) * t, reduction="none"),
+              lambda f, C, t: geosoftmax.geometric_softmax(f, _squared(C) * t), "scores",
+              convex=True, proper=True, consistent=_EVERY, sparse=True,
+              parameter="scale", values=(0.5, 2.0, 8.0)),
+        Rival("sparsemax", "sparsemax",
+              lambda f, y, C, t: entropies.sparsemax_loss(f, y),
+              lambda f, C, t: entmax.sparsemax(f, dim=-1), "cost",
+              convex=True, proper=True, consistent=_EVERY, sparse=True),
+        Rival("entmax", "1.5-entmax",
+              lambda f, y, C, t: entropies.entmax15_loss(f, y),
+              lambda f, C, t: entmax.entmax15(f, dim=-1), "cost",
+              convex=True, proper=True, consistent=_EVERY, sparse=True),
+        Rival("hinge", "cost-augmented hinge",
+              lambda f, y, C, t: margins.cost_augmented_hinge(f, y, C * t), None, "scores",
+              convex=True, proper=False, consistent="distances of a line, not in general",
+              parameter="scale", values=(0.5, 2.0, 8.0)),
+        Rival("softmax-margin", "softmax-margin",
+              lambda f, y, C, t: margins.softmax_margin(f, y, C * t), None, "scores",
+              convex=True, proper=False, consistent="none in general",
+              parameter="scale", values=(0.5, 2.0, 8.0)),
+        Rival("pairwise-hinge", "pairwise hinge",
+              lambda f, y, C, t: margins.pairwise_hinge(f, y, C), None, "scores",
+              convex=True, proper=False, consistent="none in general"),
+        Rival("wasserstein", "Wasserstein of a softmax",
+              lambda f, y, C, t: transport.wasserstein_softmax(f, y, C), _softmax, "mode",
+              convex=False, proper=False, consistent="its own cost"),
+        Rival("squared-emd", "squared EMD (RPS) of a softmax",
+              lambda f, y, C, t: transport.squared_emd_softmax(f, y), _softmax, "cost",
+              convex=False, proper=True, consistent=_EVERY),
+        Rival("energy", "energy distance of a softmax",
+              lambda f, y, C, t: transport.energy_softmax(f, y, C), _softmax, "cost",
+              convex=False, proper=True, consistent=_EVERY),
+        Rival("sord", "soft labels (SORD)",
+              lambda f, y, C, t: soft_labels.sord(f, y, C, t), _softmax, "mode",
+              convex=True, proper=False, consistent="none in general",
+              parameter="temperature", values=(0.25, 0.5, 1.0)),
+        Rival("label-smoothing", "label smoothing",
+              lambda f, y, C, t: soft_labels.label_smoothing(f, y, t), _softmax, "mode",
+              convex=True, proper=False, consistent="zero-one cost",
+              parameter="share", values=(0.05, 0.1, 0.2)),
+        Rival("coral", "CORAL",
+              lambda f, y, C, t: ordinal.coral(f, y),
+              lambda f, C, t: ordinal.coral_link(f), "median",
+              convex=True, proper=True, consistent=_EVERY, thresholds=True, shared=True),
+        Rival("corn", "CORN",
+              lambda f, y, C, t: ordinal.corn(f, y),
+              lambda f, C, t: ordinal.corn_link(f), "median",
+              convex=True, proper=True, consistent=_EVERY, thresholds=True),
+        Rival("distance-weighted", "CDW-CE",
+              lambda f, y, C, t: ordinal.distance_weighted(f, y, t), _softmax, "mode",
+              convex=False, proper=False, consistent="none in general",
+              parameter="power", values=(1.0, 2.0, 5.0)),
+    )
+}
+# fmt: on

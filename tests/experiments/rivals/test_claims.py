@@ -1,0 +1,236 @@
+"""What is said of each loss, shown: convex or not, proper or not, consistent or not.
+
+The counter-examples to convexity and consistency are those that the paper's section 2 speaks of.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy import optimize
+
+import geosoftmax
+from geosoftmax import LineCost, ZeroOneCost, geometric_logistic_loss, geometric_softmax
+from geosoftmax_experiments.rivals import margins, transport
+from geosoftmax_experiments.rivals.table import RIVALS, line
+
+CLASSES = 4
+P = torch.tensor([0.1, 0.45, 0.15, 0.3], dtype=torch.float64)
+
+
+# ------------------------------------------------------------------ convex?
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_midpoints_tell_which_losses_are_convex(name):
+    rival, cost = RIVALS[name], line(CLASSES)
+    rng = torch.Generator().manual_seed(0)
+    shape = 4000, rival.outputs(CLASSES)
+    one, other = (3 * torch.randn(shape, dtype=torch.float64, generator=rng) for _ in range(2))
+    labels = torch.randint(CLASSES, shape[:1], generator=rng)
+    at = [rival.loss(f, labels, cost, rival.values[0]) for f in (one, (one + other) / 2, other)]
+    above = at[1] - (at[0] + at[2]) / 2  # of a convex function never positive
+    if rival.convex:
+        assert above.max() < 1e-7
+    else:
+        assert above.max() > 0.05
+
+
+def test_wasserstein_of_a_softmax_is_not_convex():
+    """Two classes: the loss is a sigmoid of the difference of the scores."""
+    cost, label = ZeroOneCost(2), torch.tensor([0])
+    start, end = (torch.tensor([[0.0, t]], dtype=torch.float64) for t in (0.0, 8.0))
+    values = [
+        float(transport.wasserstein_softmax(f, label, cost))
+        for f in (start, (start + end) / 2, end)
+    ]
+    assert values == pytest.approx([0.5, 1 / (1 + np.exp(-4)), 1 / (1 + np.exp(-8))])
+    assert values[1] > (values[0] + values[2]) / 2 + 0.2
+
+
+def test_regularised_transport_of_a_softmax_is_not_convex_either():
+    """The composite loss of the paper's section 2.3, with distributions as targets."""
+    cost = LineCost(3, p=2)
+    alpha = torch.tensor([[0.8, 0.1, 0.1]], dtype=torch.float64)
+    start, end = (torch.tensor([[0.0, 0.0, t]], dtype=torch.float64) for t in (0.0, 8.0))
+    values = [
+        float(transport.sinkhorn_distance(alpha, torch.softmax(f, -1), cost, 1.0))
+        for f in (start, (start + end) / 2, end)
+    ]
+    assert values[1] > (values[0] + values[2]) / 2 + 0.1
+
+
+# ------------------------------------------------------------------ proper?
+
+
+def minimiser(rival, p, cost):
+    """Return the scores that minimise the expected loss of labels with distribution p."""
+    labels = torch.arange(len(p))
+
+    def risk(flat):
+        f = torch.tensor(flat, requires_grad=True)
+        losses = rival.loss(f.expand(len(p), -1), labels, cost, rival.values[-1])
+        value = (p * losses).sum() + 1e-10 * (f**2).sum()  # of equal ones the smallest
+        value.backward()
+        return value.item(), f.grad.numpy()
+
+    starts = np.random.default_rng(0).normal(size=(4, rival.outputs(len(p))))
+    options = {"gtol": 1e-12, "ftol": 1e-15, "maxiter": 5000}
+    found = [
+        optimize.minimize(risk, start, jac=True, method="L-BFGS-B", options=options)
+        for start in starts
+    ]
+    return torch.from_numpy(min(found, key=lambda one: one.fun).x)[None]
+
+
+@pytest.mark.parametrize("name", [name for name, rival in RIVALS.items() if rival.link])
+def test_links_of_proper_losses_return_the_distribution(name):
+    rival, cost = RIVALS[name], line(CLASSES)
+    f = minimiser(rival, P, cost)
+    found = rival.distributions(f, cost, rival.values[-1])[0]
+    distance = float((found - P).abs().sum() / 2)
+    if rival.proper:
+        assert distance < 1e-3
+    else:
+        assert distance > 0.02
+
+
+def test_the_geometric_loss_is_fisher_consistent_for_the_divergence():
+    """Prop. 5: at the least expected loss the divergence vanishes, also on the boundary."""
+    cost = LineCost(4, p=2) / 2
+    for p in ([0.1, 0.45, 0.15, 0.3], [0.6, 0.0, 0.4, 0.0], [0.0, 1.0, 0.0, 0.0]):
+        p = torch.tensor([p], dtype=torch.float64)
+        f = geosoftmax.sinkhorn_potential(p, cost)
+        risk = geometric_logistic_loss(f, p, cost)
+        link = geometric_softmax(f, cost)
+        assert float(risk) < 1e-9
+        assert float((link - p).abs().max()) < 1e-5
+        divergence = geosoftmax.hausdorff_divergence(p, link / link.sum(-1, keepdim=True), cost)
+        assert float(divergence) < 1e-9
+        # any other scores are no better, and the loss bounds the divergence (Prop. 4)
+        others = f + torch.randn(200, 4, dtype=torch.float64)
+        links = geometric_softmax(others, cost)
+        losses = geometric_logistic_loss(others, p.expand(200, -1), cost, reduction="none")
+        bounded = geosoftmax.hausdorff_divergence(
+            p.expand(200, -1), links / links.sum(-1, keepdim=True), cost
+        )
+        assert losses.min() > -1e-9
+        assert (bounded - losses).max() < 1e-7
+
+
+# ------------------------------------------------------------------ consistent?
+
+
+def hinge_minimiser(p, C):
+    """Return scores of least expected cost-augmented hinge loss, by linear programming."""
+    d = len(p)
+    # variables: f, then the loss of each label; f sums to 0
+    rows = []
+    bounds = []
+    for y in range(d):
+        for i in range(d):
+            row = np.zeros(2 * d)
+            row[i] += 1
+            row[y] -= 1
+            row[d + y] -= 1
+            rows.append(row)
+            bounds.append(-C[y, i])
+    found = optimize.linprog(
+        np.concatenate([np.zeros(d), p]),
+        A_ub=np.array(rows), b_ub=np.array(bounds),
+        A_eq=[np.concatenate([np.ones(d), np.zeros(d)])], b_eq=[0.0],
+        bounds=[(None, None)] * (2 * d),
+    )  # fmt: skip
+    return found.x[:d], found.fun
+
+
+def least_cost(p, C):
+    return int((C @ p).argmin())
+
+
+def test_the_cost_augmented_hinge_is_inconsistent_for_the_zero_one_cost():
+    """Without a majority, the best scores are all equal: they do not tell the best class."""
+    p, C = np.array([0.4, 0.3, 0.3]), 1 - np.eye(3)
+    f, risk = hinge_minimiser(p, C)
+    assert least_cost(p, C) == 0
+    np.testing.assert_allclose(f, 0, atol=1e-9)
+    # scores that do tell it have a larger risk
+    told = torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.float64).expand(3, -1)
+    labels = torch.arange(3)
+    larger = torch.from_numpy(p) @ margins.cost_augmented_hinge(told, labels, ZeroOneCost(3))
+    assert float(larger) > risk + 0.1
+
+
+def test_the_cost_augmented_hinge_is_inconsistent_for_the_squared_cost():
+    """Its best scores name another class than the decision of least expected cost."""
+    p, C = np.array([0.6, 0.0, 0.4]), LineCost(3, p=2).matrix().numpy()
+    f, _ = hinge_minimiser(p, C)
+    assert least_cost(p, C) == 1
+    assert f.argmax() == 0
+    assert f[0] > f[1] + 0.5
+
+
+def test_the_cost_augmented_hinge_is_consistent_for_distances_on_a_line():
+    """As Nowak-Vila, Bach and Rudi prove for some trees: no counter-example in 200."""
+    C = LineCost(4).matrix().numpy()
+    for p in np.random.default_rng(0).dirichlet(np.ones(4), size=200):
+        f, _ = hinge_minimiser(p, C)
+        expected = C @ p
+        assert expected[f.argmax()] == pytest.approx(expected.min(), abs=1e-9)
+
+
+def pairwise_minimiser(p, C):
+    """Return scores of least expected pairwise hinge loss, by linear programming."""
+    d = len(p)
+    rows = []
+    for y in range(d):
+        for i in range(d):
+            row = np.zeros(d + d * d)
+            row[i] += 1
+            row[y] -= 1
+            row[d + y * d + i] -= 1
+            rows.append(row)
+    found = optimize.linprog(
+        np.concatenate([np.zeros(d), (p[:, None] * C).ravel()]),
+        A_ub=np.array(rows), b_ub=-np.ones(d * d),
+        A_eq=[np.concatenate([np.ones(d), np.zeros(d * d)])], b_eq=[0.0],
+        bounds=[(None, None)] * d + [(0, None)] * (d * d),
+    )  # fmt: skip
+    return found.x[:d]
+
+
+def test_the_pairwise_hinge_is_inconsistent():
+    p, C = np.array([0.36, 0.31, 0.33]), line(3).matrix().numpy()
+    f = pairwise_minimiser(p, C)
+    assert least_cost(p, C) == 1
+    assert f.argmax() == 0
+    assert f[0] > f[1] + 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "p", "chosen"),
+    [
+        ("softmax-margin", 0.5, [0.45, 0.15, 0.4], 0),
+        ("sord", 1.0, [0.46, 0.51, 0.03], 0),
+        ("distance-weighted", 5.0, [0.16, 0.05, 0.79], 1),
+    ],
+)
+def test_these_losses_are_inconsistent_for_the_absolute_cost(name, value, p, chosen):
+    """With infinite data they decide for another class than that of least expected cost."""
+    rival, p = replace(RIVALS[name], values=(value,)), torch.tensor(p, dtype=torch.float64)
+    f = minimiser(rival, p, line(3))
+    expected = line(3).matrix() @ p
+    assert int(rival.decide(f, line(3), value)[0]) == chosen
+    assert float(expected[chosen]) > float(expected.min()) + 0.05
+
+
+@pytest.mark.parametrize("name", ["cross-entropy", "geometric", "squared-emd", "coral", "corn"])
+def test_proper_losses_decide_for_the_best_class(name):
+    rival, C = RIVALS[name], line(3).matrix().numpy()
+    for p in np.random.default_rng(1).dirichlet(np.ones(3), size=10):
+        f = minimiser(rival, torch.from_numpy(p), line(3))
+        found = rival.distributions(f, line(3), rival.values[-1])
+        chosen = int(geosoftmax.decide(found, line(3), "cost")[0])
+        expected = C @ p
+        assert expected[chosen] < expected.min() + 1e-3
