@@ -221,7 +221,8 @@ def read_labels(path: Path) -> Labels:
         raise UserError(f"{path} has more than {MOST_FRAMES:,} frames.", "Give fewer.")
     scorer, parts, coords = rows[:3]
     first = 3 if coords[1:3] == ["", ""] else 1  # the path, in three columns or in one
-    if len({len(row) for row in rows}) > 1 or coords[first:] != ["x", "y"] * (len(parts) // 2):
+    expected = ["x", "y"] * ((len(parts) - first) // 2)
+    if len({len(row) for row in rows}) > 1 or coords[first:] != expected:
         raise UserError(
             f"{path} must have columns x and y for each body part, as many in every row.",
             "Give the CSV as DeepLabCut wrote it.",

@@ -64,12 +64,12 @@ LOSSES: dict[str, tuple[type[Head], tuple[Setting, ...]]] = {
     "wasserstein": (
         Wasserstein,
         (
-            {"p": 1},
-            {"p": 2},
-            {"p": 1, "width": 1.0},
-            {"p": 2, "width": 1.0},
-            {"p": 1, "width": 2.0},
-            {"p": 2, "width": 2.0},
+            {"p": 1, "epsilon": 0.1},
+            {"p": 2, "epsilon": 0.1},
+            {"p": 1, "epsilon": 1.0},
+            {"p": 2, "epsilon": 1.0},
+            {"p": 1, "epsilon": 1.0, "width": 1.0},
+            {"p": 2, "epsilon": 1.0, "width": 1.0},
         ),
     ),
 }
