@@ -100,6 +100,7 @@ class Project:
     def frames(self, shape: tuple[int, int]) -> Frames:
         """Read the pictures, as grey and of a shape (height, width)."""
         pictures, sizes = read_frames(self.paths, shape)
+        _check_alike(self.paths, sizes)
         if self.is_given:
             sizes = np.tile(np.asarray(self.size, dtype=float), (len(self.paths), 1))
         points = self.labels.points
@@ -167,6 +168,19 @@ def read_frames(paths: Sequence[Path], shape: tuple[int, int]) -> tuple[np.ndarr
             grey = np.asarray(image)  # Pillow's filters widen when they shrink: nothing is skipped
         pictures[k] = grey
     return pictures, sizes
+
+
+def _check_alike(paths: Sequence[Path], sizes: np.ndarray) -> None:
+    """Refuse a video whose frames have several sizes: points would be in the wrong place."""
+    first: dict[Path, int] = {}
+    for k, path in enumerate(paths):
+        other = first.setdefault(path.parent, k)
+        if (sizes[k] != sizes[other]).any():
+            (height, width), (tall, wide) = sizes[k].astype(int), sizes[other].astype(int)
+            raise UserError(
+                f"{path} has {width}×{height} pixels, {paths[other].name} beside it {wide}×{tall}.",
+                "Frames of one video have one size; leave out what is no frame.",
+            )
 
 
 def unlabelled(folder: Path, parts: tuple[str, ...], shape: tuple[int, int]) -> Frames:

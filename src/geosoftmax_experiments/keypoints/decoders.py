@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -115,7 +116,8 @@ def read_several(alpha: Tensor, least: float = 0.1) -> list[tuple[np.ndarray, fl
     least : float
     """
     mass = alpha.detach().double().cpu().numpy()
-    patches, count = ndimage.label(mass > FAINT, structure=np.ones((3, 3)))
+    found: Any = ndimage.label(mass > FAINT, structure=np.ones((3, 3)))
+    patches, count = found
     numbers = np.arange(1, count + 1)
     masses = ndimage.sum_labels(mass, patches, numbers)
     centres = np.array(ndimage.center_of_mass(mass, patches, numbers)).reshape(-1, 2)

@@ -64,6 +64,13 @@ def test_pictures_that_were_shrunk_need_the_size_of_the_labels(tmp_path):
     )
 
 
+def test_frames_of_one_video_have_one_size(tmp_path):
+    write_project(tmp_path)
+    Image.new("L", (60, 48)).save(tmp_path / "labeled-data" / "v1" / "img003.png")
+    with pytest.raises(UserError, match=r"img003.png has 60×48 pixels, img000.png beside it 64×48"):
+        load_project(str(tmp_path)).frames((24, 32))
+
+
 def test_paths_of_a_table_never_leave_its_folder(tmp_path):
     write_project(tmp_path / "project")
     table = tmp_path / "project" / "labeled-data" / "v1" / "CollectedData_Ada.csv"
