@@ -381,7 +381,7 @@ def keypoints_weights(file, made, here):
 @reader("json")
 def keypoints_unit(file, made, here):
     shutil.copytree(made.heat_maps, here / "out")
-    shutil.copy(file, here / "out" / "units" / "trial.random.8.softmax.0.json")
+    shutil.copy(file, here / "out" / "units" / "trial.random.8.softmax.width=1.json")
     return ["keypoints", "compare", "--data", made.project, *KEYPOINTS, "-o", here / "out"]
 
 

@@ -27,7 +27,7 @@ _DATA = "openfield, or a project in DeepLabCut's layout: labeled-data/<video>/Co
 #: The recipe of ``--quick``: minutes on a CPU, and no more than a look.
 QUICK = {"longest": 48, "width": 12, "steps": 400, "batch": 8}
 #: What ``--quick`` compares where nothing else is asked for.
-QUICK_LOSSES = "geometric,zero-one,mse,softmax,dsnt"
+QUICK_LOSSES = "geometric,zero-one,cross-entropy,mse,softmax,dsnt"
 FULL = {"kinds": "random,blocks", "sizes": "95%,80%,60,30", "splits": 5, "settings": 6}
 SMALL = {"kinds": "random", "sizes": "80%", "splits": 1, "settings": 1}
 

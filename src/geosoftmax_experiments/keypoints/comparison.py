@@ -43,9 +43,9 @@ class Shared(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """What the trials of a loss have settled: the number of its setting, and a decoder."""
+    """What the trials of a loss have settled: the name of its setting, and a decoder."""
 
-    setting: int
+    setting: str
     decoder: str
     error: float
 
@@ -57,7 +57,7 @@ class Trial(Unit):
     kind: str
     size: int
     loss: str
-    setting: int
+    setting: str
 
     @property
     def key(self) -> str:
@@ -67,7 +67,7 @@ class Trial(Unit):
     def work(self, shared: Shared) -> dict[str, Any]:
         """Train and predict."""
         split = inner_split(len(shared.frames), self.size, self.kind)
-        return _measure(shared, split, self.loss, LOSSES[self.loss][1][self.setting], 0)
+        return _measure(shared, split, self.loss, _named(self.loss, self.setting), 0)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Test(Unit):
     split: int
     seed: int
     loss: str
-    setting: int
+    setting: str
 
     @property
     def key(self) -> str:
@@ -92,9 +92,13 @@ class Test(Unit):
     def work(self, shared: Shared) -> dict[str, Any]:
         """Train and predict."""
         split = make_split(len(shared.frames), self.size, self.kind, self.split)
-        setting = LOSSES[self.loss][1][self.setting]
         seed = 1 + 1000 * self.split + self.seed
-        return _measure(shared, split, self.loss, setting, seed)
+        return _measure(shared, split, self.loss, _named(self.loss, self.setting), seed)
+
+
+def _named(loss: str, name: str) -> Setting:
+    """Return a setting by its name, which files have: numbers would change with the table."""
+    return next(one for one in LOSSES[loss][1] if setting_name(one) == name)
 
 
 def _measure(
@@ -179,12 +183,12 @@ class Comparison:
     def trials(self) -> list[Trial]:
         """Return the trials, setting by setting, so that a part of the work covers all losses."""
         return [
-            Trial(kind, size, loss, setting)
-            for setting in range(self.most_settings)
+            Trial(kind, size, loss, setting_name(LOSSES[loss][1][k]))
+            for k in range(self.most_settings)
             for kind in self.kinds
             for size in self.sizes
             for loss in self.losses
-            if setting < len(LOSSES[loss][1])
+            if k < len(LOSSES[loss][1])
         ]
 
     def tests(self, store: Store) -> list[Test]:
@@ -247,7 +251,7 @@ class Comparison:
         n, parts = errors.shape
         columns = {name: np.ravel(result[name]) for name in ("spread", "entropy", "likelihood")}
         others |= {
-            "setting": setting_name(LOSSES[others["loss"]][1][choice.setting]),
+            "setting": choice.setting,
             "decoder": choice.decoder,
             "seconds": result["seconds"],
             "network_ms": result["milliseconds"]["network"],

@@ -16,10 +16,12 @@ from geosoftmax_experiments.keypoints.rivals import (
     Wasserstein,
 )
 
-__all__ = ["CONTROL", "LABELS", "LOSSES", "OURS", "Setting", "build_head", "setting_name"]
+__all__ = ["CONTROLS", "LABELS", "LOSSES", "OURS", "Setting", "build_head", "setting_name"]
 
 Setting = dict[str, Any]
-OURS, CONTROL = "geometric", "zero-one"
+OURS = "geometric"
+#: Points as targets too, and no geometry: with sparse distributions, and without.
+CONTROLS = ("zero-one", "cross-entropy")
 _WIDTHS = (1.0, 1.5, 2.0, 0.75, 3.0)
 
 LOSSES: dict[str, tuple[type[Head], tuple[Setting, ...]]] = {
@@ -34,9 +36,10 @@ LOSSES: dict[str, tuple[type[Head], tuple[Setting, ...]]] = {
             {"p": 2, "scale": 0.5, "smooth": True},
         ),
     ),
-    CONTROL: (ZeroOne, tuple({"scale": scale} for scale in (1.0, 4.0, 2.0, 0.5, 8.0, 16.0))),
+    "zero-one": (ZeroOne, tuple({"scale": scale} for scale in (1.0, 4.0, 2.0, 0.5, 8.0, 16.0))),
+    "cross-entropy": (Softmax, ({"width": 0.0},)),
     "mse": (MSE, tuple({"width": width} for width in (*_WIDTHS, 4.0))),
-    "softmax": (Softmax, tuple({"width": width} for width in (1.0, 0.0, *_WIDTHS[1:]))),
+    "softmax": (Softmax, tuple({"width": width} for width in (*_WIDTHS, 0.5))),
     "js": (
         Softmax,
         tuple({"width": width, "divergence": "js"} for width in (*_WIDTHS, 0.0)),
@@ -76,10 +79,11 @@ LOSSES: dict[str, tuple[type[Head], tuple[Setting, ...]]] = {
 
 LABELS = {
     OURS: "g-logistic, points",
-    CONTROL: "zero-one cost, points (control)",
+    "zero-one": "zero-one cost, points (control)",
+    "cross-entropy": "softmax, points (control)",
     "mse": "MSE heat maps",
-    "softmax": "softmax, KL",
-    "js": "softmax, JS",
+    "softmax": "softmax, KL to Gaussians",
+    "js": "softmax, JS to Gaussians",
     "soft-argmax": "soft-argmax",
     "dsnt": "DSNT",
     "simcc": "SimCC",

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from geosoftmax_experiments.figures.style import BLUE, GREEN, ORANGE, PURPLE, SKY, SMALL, plain
 from geosoftmax_experiments.keypoints.comparison import Comparison
-from geosoftmax_experiments.keypoints.losses import CONTROL, LABELS, LOSSES, OURS
+from geosoftmax_experiments.keypoints.losses import CONTROLS, LABELS, LOSSES, OURS
 from geosoftmax_experiments.keypoints.measures import (
     LEVELS,
     NEAR,
@@ -25,7 +25,19 @@ from geosoftmax_experiments.store import Store
 
 __all__ = ["console_table", "write_report"]
 
-_COLOURS = (BLUE, "#000000", ORANGE, GREEN, "#999999", PURPLE, SKY, "#e69f00", "#5d3a00", "#7f0000")
+_COLOURS = (
+    BLUE,
+    "#000000",
+    "#666666",
+    ORANGE,
+    GREEN,
+    "#bbbb00",
+    PURPLE,
+    SKY,
+    "#e69f00",
+    "#5d3a00",
+    "#7f0000",
+)
 
 
 def write_report(comparison: Comparison, store: Store) -> Any:
@@ -148,7 +160,7 @@ def _draw_errors(rows: Any) -> Figure:
         for loss, part in here.groupby("loss", sort=False):
             error = np.sort(part["error"])
             share = np.arange(1, len(error) + 1) / len(error)
-            width = 2.2 if loss in (OURS, CONTROL) else 1.2
+            width = 2.2 if loss in (OURS, *CONTROLS) else 1.2
             axis.plot(error, share, color=colours[loss], lw=width, label=LABELS[loss])
         axis.set_xscale("log")
         axis.set_xlim(0.5, max(20, float(rows["error"].quantile(0.98))))

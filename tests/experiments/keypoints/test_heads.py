@@ -50,7 +50,8 @@ def test_gradients_are_finite_and_missing_points_have_none(loss, setting):
 def test_every_head_reads_distributions(loss, setting):
     head = head_of(loss, setting)
     maps = torch.randn(2, head.channels, *SHAPE)
-    alpha = head.alpha(maps)
+    with torch.no_grad():
+        alpha = head.alpha(maps)
     sides = tuple(head.resolution * side for side in SHAPE)
     assert alpha.shape == (2, PARTS, *sides)
     assert float(alpha.min()) >= 0
