@@ -17,7 +17,11 @@ NOISE, CONTRAST = 0.02, 0.3
 
 
 def augment(
-    frames: Tensor, points: Tensor, shape: tuple[int, int], generator: torch.Generator
+    frames: Tensor,
+    points: Tensor,
+    shape: tuple[int, int],
+    generator: torch.Generator,
+    noise: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
     """Return changed frames, and where their points are then.
 
@@ -29,7 +33,9 @@ def augment(
         (row, column) in index units of a grid of `shape` over the frames; NaN is missing.
     shape : tuple of int
     generator : torch.Generator
-        On the CPU, so that a seed gives the same on all devices.
+        On the CPU, so that a seed moves frames alike on all devices.
+    noise : torch.Generator
+        Of the noise on pixels, on the device of the frames: there are many.
 
     Returns
     -------
@@ -52,8 +58,8 @@ def augment(
     mode = {"mode": "bilinear", "padding_mode": "reflection", "align_corners": False}
     seen = grid_sample(frames[:, None], places, **mode)[:, 0]
     gain = torch.exp(CONTRAST * contrast)[:, None, None]
-    noise = torch.randn(seen.shape, generator=generator).to(frames.device)
-    return gain * seen + NOISE * noise, _moved(points, matrix, shift, half, shape)
+    grain = torch.randn(seen.shape, generator=noise, device=frames.device)
+    return gain * seen + NOISE * grain, _moved(points, matrix, shift, half, shape)
 
 
 def _moved(

@@ -26,6 +26,8 @@ app = typer.Typer(
 _DATA = "openfield, or a project in DeepLabCut's layout: labeled-data/<video>/CollectedData_*.csv."
 #: The recipe of ``--quick``: minutes on a CPU, and no more than a look.
 QUICK = {"longest": 48, "width": 12, "steps": 400, "batch": 8}
+#: Trainings at a time on a GPU, which one alone leaves idle most of the time.
+GPU_JOBS = 4
 #: What ``--quick`` compares where nothing else is asked for.
 QUICK_LOSSES = "geometric,zero-one,cross-entropy,mse,softmax,dsnt"
 FULL = {"kinds": "random,blocks", "sizes": "95%,80%,60,30", "splits": 5, "settings": 6}
@@ -52,7 +54,7 @@ class RecipeOptions:
     ] = False
     longest: Annotated[int | None, _option("Longer side of the maps.", show_default="80")] = None
     width: Annotated[int | None, _option("Channels of the network.", show_default="24")] = None
-    steps: Annotated[int | None, _option("Training steps.", show_default="3000")] = None
+    steps: Annotated[int | None, _option("Training steps.", show_default="2000")] = None
     batch: Annotated[int | None, _option("Frames of a step.", show_default="16")] = None
     learning_rate: Annotated[float | None, _option("Of AdamW.", show_default="0.002")] = None
     device: Annotated[str, _option("auto, cpu, cuda, cuda:1, …")] = "auto"
@@ -175,6 +177,9 @@ class CompareOptions(BackendOptions, RecipeOptions):
     ] = None
     splits: Annotated[int | None, _option("Splits of each kind.", show_default="5")] = None
     seeds: Annotated[int, _option("Trainings on each split.")] = 1
+    jobs: Annotated[
+        int | None, _option("Trainings at a time.", show_default=f"cores; {GPU_JOBS} on a GPU")
+    ] = None
     settings: Annotated[
         int | None, _option("Settings of a loss to choose among.", show_default="6", min=1, max=6)
     ] = None
@@ -188,14 +193,16 @@ def compare(options: CompareOptions) -> None:
     A comparison that was stopped is continued by the same command. With other losses, sizes,
     kinds, splits or seeds it grows: what is new is done, what the folder has is kept.
     """
-    from geosoftmax_experiments.keypoints.comparison import Comparison, usual_jobs
+    from geosoftmax_experiments.keypoints.comparison import Comparison
     from geosoftmax_experiments.keypoints.losses import LOSSES
     from geosoftmax_experiments.keypoints.report import console_table, write_report
     from geosoftmax_experiments.keypoints.splits import read_size
+    from geosoftmax_experiments.keypoints.training import device_of
 
     console = Console()
     usual: dict[str, Any] = SMALL if options.quick else FULL
-    backend = options.where(usual_jobs())
+    on_gpu = device_of(options.device).type == "cuda"
+    backend = options.where(GPU_JOBS if on_gpu else -1)
     recipe = options.recipe()
     every = QUICK_LOSSES if options.quick else ",".join(LOSSES)
     losses = read_names("--losses", every if options.losses is None else options.losses)

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import torch
 from rich.console import Console
 
 from geosoftmax import __version__
@@ -281,8 +280,3 @@ def _is_whole(result: Any) -> bool:
         and result["seconds"] > 0
         and {"network", "head"} <= result["milliseconds"].keys()
     )
-
-
-def usual_jobs() -> int:
-    """Return how many units to do at a time: on one GPU one, as they wait for it."""
-    return 1 if torch.cuda.is_available() else -1

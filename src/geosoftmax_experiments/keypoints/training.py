@@ -32,7 +32,7 @@ class Recipe:
 
     longest: int = 80
     width: int = 24
-    steps: int = 3000
+    steps: int = 2000
     batch: int = 16
     learning_rate: float = 2e-3
 
@@ -123,6 +123,7 @@ def train(
     if np.isnan(points).all():
         raise UserError("No point of these frames is labelled.", "Label some.")
     generator = torch.Generator().manual_seed(seed)
+    noise = torch.Generator(device).manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Model(loss, setting, shape, points.shape[1], recipe.width).to(device)
@@ -138,7 +139,7 @@ def train(
         while len(waiting) < recipe.batch:
             waiting = torch.cat([waiting, torch.randperm(len(frames), generator=generator)])
         chosen, waiting = waiting[: recipe.batch].to(device), waiting[recipe.batch :]
-        seen, moved = augment(frames[chosen] / 255, places[chosen], shape, generator)
+        seen, moved = augment(frames[chosen] / 255, places[chosen], shape, generator, noise)
         value = model.head.loss(model(seen), moved)
         optimiser.zero_grad()
         value.backward()
@@ -154,6 +155,7 @@ def train(
 def predict(model: Model, pictures: np.ndarray, device: torch.device) -> Prediction:
     """Predict the points of frames by every decoder, with how sure they are."""
     model.eval()
+    model.head.alpha(model(torch.from_numpy(pictures[:1]).to(device) / 255))  # kernels compile
     parts: list[dict[str, np.ndarray]] = []
     seconds = {"network": 0.0, "head": 0.0}
     for first in range(0, len(pictures), CHUNK):

@@ -20,6 +20,10 @@ CPU = torch.device("cpu")
 # ------------------------------------------------------------------ augmentation
 
 
+def generators(seed):
+    return (torch.Generator().manual_seed(seed) for _ in range(2))
+
+
 def test_points_move_with_their_frames():
     rng = np.random.default_rng(0)
     size, grid = (96, 128), (24, 32)
@@ -27,9 +31,7 @@ def test_points_move_with_their_frames():
     rows, columns = np.indices(size)
     frames = [np.exp(-((rows - p[0, 0]) ** 2 + (columns - p[0, 1]) ** 2) / 8.0) for p in points]
     places = torch.from_numpy((points + 0.5) / 4 - 0.5).float()
-    seen, moved = augment(
-        torch.tensor(np.stack(frames)).float(), places, grid, torch.Generator().manual_seed(0)
-    )
+    seen, moved = augment(torch.tensor(np.stack(frames)).float(), places, grid, *generators(0))
     far = 0.0
     for frame, (place,) in zip(seen.numpy(), moved.numpy(), strict=True):
         brightest = np.unravel_index(frame.argmax(), frame.shape)
@@ -44,7 +46,7 @@ def test_points_that_leave_the_frame_are_missing_and_missing_ones_stay_so():
     corner = torch.zeros(200, 2, 2)
     corner[:, 1] = torch.nan
     corner = corner[torch.arange(200)]
-    _, moved = augment(torch.rand(200, 16, 20), corner, (4, 5), torch.Generator().manual_seed(0))
+    _, moved = augment(torch.rand(200, 16, 20), corner, (4, 5), *generators(0))
     gone = moved[:, 0].isnan().all(-1)
     assert 0.1 < float(gone.float().mean()) < 0.95
     assert bool(moved[:, 1].isnan().all())
@@ -54,9 +56,7 @@ def test_points_that_leave_the_frame_are_missing_and_missing_ones_stay_so():
 
 def test_a_seed_gives_the_same_frames():
     frames, points = torch.rand(3, 16, 20), torch.rand(3, 2, 2)
-    first, second = (
-        augment(frames, points, (4, 5), torch.Generator().manual_seed(7)) for _ in range(2)
-    )
+    first, second = (augment(frames, points, (4, 5), *generators(7)) for _ in range(2))
     assert torch.equal(first[0], second[0])
 
 
