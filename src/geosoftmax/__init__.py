@@ -10,12 +10,15 @@ from geosoftmax.functional import (
     geometric_logsumexp,
     geometric_softmax,
     hausdorff_divergence,
+    locate,
+    point_target,
     potential_logistic_loss,
     potential_softmax,
     sinkhorn_negentropy,
     sinkhorn_potential,
     smooth_scores,
     solve,
+    spread,
 )
 from geosoftmax.solvers import ConvergenceWarning, Solution
 from geosoftmax.warming import warm_up
@@ -41,7 +44,9 @@ __all__ = [
     "geometric_logsumexp",
     "geometric_softmax",
     "hausdorff_divergence",
+    "locate",
     "nn",
+    "point_target",
     "potential_logistic_loss",
     "potential_softmax",
     "sinkhorn_negentropy",
@@ -49,5 +54,6 @@ __all__ = [
     "smooth_scores",
     "solve",
     "solvers",
+    "spread",
     "warm_up",
 ]

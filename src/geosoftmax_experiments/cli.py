@@ -10,6 +10,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from geosoftmax_experiments.errors import DEBUG, UserError, plain_errors, raise_on_sigterm
+from geosoftmax_experiments.keypoints.commands import app as keypoints_app
 from geosoftmax_experiments.ordinal.commands import app as ordinal_app
 from geosoftmax_experiments.superres.commands import localize, localize_eval
 from geosoftmax_experiments.taxonomy.commands import app as taxonomy_app
@@ -38,6 +39,7 @@ app.add_typer(demos, name="demo")
 app.add_typer(ordinal_app, name="ordinal")
 app.add_typer(taxonomy_app, name="taxonomy")
 app.add_typer(vae_app, name="vae")
+app.add_typer(keypoints_app, name="keypoints")
 app.command()(localize)
 app.command()(localize_eval)
 

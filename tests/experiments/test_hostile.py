@@ -24,6 +24,8 @@ from typer.testing import CliRunner
 from geosoftmax_experiments.cli import app
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.figures import stored
+from geosoftmax_experiments.keypoints.saved import Description
+from geosoftmax_experiments.keypoints.saved import save_model as save_keypoints
 from geosoftmax_experiments.ordinal.encoding import Column
 from geosoftmax_experiments.ordinal.saved import OrdinalModel, _checksum, save_model
 from geosoftmax_experiments.store import ARRAY, Store
@@ -33,6 +35,7 @@ from geosoftmax_experiments.superres.psf import Psf
 from geosoftmax_experiments.superres.stacks import read_stack
 from geosoftmax_experiments.vae.checkpoints import STATE, WEIGHTS, FolderIO, latest
 from tests import hostile
+from tests.experiments.keypoints.projects import write_project
 from tests.experiments.superres.test_emitters import scene
 
 #: Megabytes that a refusal may take: the bombs have a gigabyte or more.
@@ -114,6 +117,22 @@ class Made:
     def vae(self):
         return self._by(["vae", "compare", *TRAIN, *COMPARE, "-o", self.folder / "vae"])
 
+    @functools.cached_property
+    def project(self):
+        write_project(self.folder / "project")
+        return self.folder / "project"
+
+    @functools.cached_property
+    def keypoints(self):
+        description = Description("softmax", {"width": 1.0}, "mode", (8, 12), 4, ("nose", "tail"))
+        save_keypoints(description.build(), description, self.folder / "keypoints")
+        return self.folder / "keypoints"
+
+    @functools.cached_property
+    def heat_maps(self):
+        options = ["--data", self.project, *KEYPOINTS]
+        return self._by(["keypoints", "compare", *options, "-o", self.folder / "heat-maps"])
+
     def _by(self, command):
         result = call(*command)
         assert result.exit_code == 0, result.output
@@ -123,6 +142,11 @@ class Made:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     return Made(tmp_path_factory.mktemp("made"))
+
+
+KEYPOINTS = ["--longest", 16, "--width", 4, "--steps", 2, "--batch", 2, "--device", "cpu"]
+KEYPOINTS += ["--losses", "softmax", "--settings", 1, "--sizes", 8, "--kinds", "random"]
+KEYPOINTS += ["--splits", 1, "--jobs", 1]
 
 
 def ordinal_compare(folder):
@@ -323,6 +347,50 @@ def results(file, made, here):
 @reader("zip", "npy-objects")
 def drawings_of_results(file, made, here):
     return ["vae", "report", results_with(here, "pictures.npz", file), "-o", here / "out"]
+
+
+@reader("csv", "latin")
+def labels_of_frames(file, made, here):
+    shutil.copytree(made.project, here / "project")
+    shutil.copy(file, here / "project" / "labeled-data" / "v1" / "CollectedData_Ada.csv")
+    return ["keypoints", "compare", "--data", here / "project", *KEYPOINTS, "-o", here / "out"]
+
+
+@reader("png", "eps", "gif")
+def labelled_frame(file, made, here):
+    shutil.copytree(made.project, here / "project")
+    shutil.copy(file, here / "project" / "labeled-data" / "v1" / "img005.png")
+    return ["keypoints", "compare", "--data", here / "project", *KEYPOINTS, "-o", here / "out"]
+
+
+def predict_points(made, here):
+    frames = made.project / "labeled-data" / "v1"
+    return ["keypoints", "predict", here / "model", frames, "-o", here / "out.csv"]
+
+
+@reader("json")
+def keypoints_words(file, made, here):
+    shutil.copytree(made.keypoints, here / "model")
+    shutil.copy(file, here / "model" / "model.json")
+    return predict_points(made, here)
+
+
+@reader("tensors", "pickle")
+def keypoints_weights(file, made, here):
+    """The checksum is right: who sends a model can compute it."""
+    shutil.copytree(made.keypoints, here / "model")
+    shutil.copy(file, here / "model" / "model.safetensors")
+    words = json.loads((here / "model" / "model.json").read_text())
+    words["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
+    (here / "model" / "model.json").write_text(json.dumps(words))
+    return predict_points(made, here)
+
+
+@reader("json")
+def keypoints_unit(file, made, here):
+    shutil.copytree(made.heat_maps, here / "out")
+    shutil.copy(file, here / "out" / "units" / "trial.random.8.softmax.width=1.json")
+    return ["keypoints", "compare", "--data", made.project, *KEYPOINTS, "-o", here / "out"]
 
 
 @reader("tiff")

@@ -20,6 +20,7 @@ from geosoftmax.functional.entropy import (
     sinkhorn_potential,
 )
 from geosoftmax.functional.losses import geometric_logistic_loss
+from geosoftmax.functional.points import PointTarget, locate, point_target, spread
 from geosoftmax.functional.potential import (
     potential_logistic_loss,
     potential_softmax,
@@ -27,6 +28,7 @@ from geosoftmax.functional.potential import (
 )
 
 __all__ = [
+    "PointTarget",
     "c_transform",
     "decide",
     "extrapolate",
@@ -34,10 +36,13 @@ __all__ = [
     "geometric_logsumexp",
     "geometric_softmax",
     "hausdorff_divergence",
+    "locate",
+    "point_target",
     "potential_logistic_loss",
     "potential_softmax",
     "sinkhorn_negentropy",
     "sinkhorn_potential",
     "smooth_scores",
     "solve",
+    "spread",
 ]

@@ -82,7 +82,11 @@ def decide(alpha: Tensor, cost: Cost, rule: str = "cost", *, dim: Dim = None) ->
 
 
 def _mode(mass: Tensor, cost: Cost, slack: float) -> Tensor:
-    flat = mass.flatten(-len(cost.shape))
+    return first_of_largest(mass.flatten(-len(cost.shape)), slack)
+
+
+def first_of_largest(flat: Tensor, slack: float) -> Tensor:
+    """Return the first place whose value is the largest, up to a relative slack."""
     return _first(flat >= (1 - slack) * flat.amax(-1, keepdim=True))
 
 

@@ -11,5 +11,6 @@ which `TreeCost` alone has use.
 from geosoftmax.validation.costs import *
 from geosoftmax.validation.losses import *
 from geosoftmax.validation.options import *
+from geosoftmax.validation.points import *
 from geosoftmax.validation.reading import *
 from geosoftmax.validation.signals import *

@@ -1,0 +1,312 @@
+"""Points on a grid of pixels: as targets of a loss, and as what a distribution is read as.
+
+A point is its coordinates in the order of the axes, (row, column) for pictures and not (x, y), in
+index units: pixel ``alpha[..., 3, 7]`` has its centre at ``(3.0, 7.0)``, as for `GridCost`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from geosoftmax.costs.base import wide
+from geosoftmax.functional.calls import full_precision
+from geosoftmax.functional.decisions import first_of_largest
+from geosoftmax.validation import (
+    SUM_TOLERANCE,
+    check_grid,
+    check_map,
+    check_points,
+    check_reading,
+    is_readable,
+)
+
+#: The side of the window of a local mean, in pixels.
+WINDOW = 5
+
+
+class PointTarget(NamedTuple):
+    """Points as distributions, and which of them are there.
+
+    Attributes
+    ----------
+    alpha : Tensor, shape (*batch, *shape)
+        Distributions on the grid. Where a point is missing, the first pixel has the mass.
+    present : Tensor, shape batch, bool
+        Whether the point is there. Losses of the others are to be left out.
+    """
+
+    alpha: Tensor
+    present: Tensor
+
+
+def point_target(points: Tensor, shape: Sequence[int]) -> PointTarget:
+    r"""Return points as distributions on a grid: :math:`\sum_i \alpha_i x_i` is the point, exactly.
+
+    The mass lies on the 2, 4 or 8 pixels around the point, by multilinear weights: of all
+    distributions on the grid with this mean, they have the least variance along each axis. A point
+    on a pixel has all its mass there. Translating a point by whole pixels translates its mass.
+
+    Parameters
+    ----------
+    points : Tensor, shape (*batch, n)
+        **(row, column)**, not (x, y), in index units: the centre of the first pixel is (0, 0), that
+        of the last one is (h - 1, w - 1). Points outside are refused. A point with a NaN is
+        missing. Gradients flow to the points, but across pixel centres they jump.
+    shape : tuple of int
+        The 1 to 3 sides of the grid.
+
+    Returns
+    -------
+    PointTarget
+        The distributions, in the dtype and on the device of the points, and which points are
+        there. Where values are not checked (on GPUs, and under ``torch.compile`` and
+        ``torch.func``), points outside the grid have distributions of NaN.
+
+    See Also
+    --------
+    locate : The way back.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from geosoftmax import GridCost, geometric_logistic_loss, point_target
+    >>> points = torch.tensor([[0.25, 2.0], [float("nan"), float("nan")]])
+    >>> target = point_target(points, (2, 4))
+    >>> target.alpha[0]
+    tensor([[0.0000, 0.0000, 0.7500, 0.0000],
+            [0.0000, 0.0000, 0.2500, 0.0000]])
+    >>> scores = torch.zeros(2, 2, 4)
+    >>> loss = geometric_logistic_loss(scores, target.alpha, GridCost((2, 4)), reduction="none")
+    >>> loss = loss[target.present].mean()  # of the points that are there
+    """
+    sides = check_grid(shape)
+    check_points("points", points, sides)
+    present = ~points.isnan().any(-1)
+    at = torch.where(present[..., None], points, 0.0)
+    factors = []
+    for axis, side in enumerate(sides):
+        pixels = torch.arange(side, dtype=points.dtype, device=points.device)
+        hat = (1 - (at[..., axis, None] - pixels).abs()).clamp(min=0)
+        if not is_readable(points):
+            inside = (at[..., axis] >= 0) & (at[..., axis] <= side - 1)
+            hat = torch.where(inside[..., None], hat, torch.nan)
+        factors.append(hat)
+    return PointTarget(_outer(factors), present)
+
+
+def _outer(factors: list[Tensor]) -> Tensor:
+    """Return the products of the factors of all axes, each of shape (*batch, side)."""
+    product, n = factors[0], len(factors)
+    for k in range(1, n):
+        product = product[..., None] * factors[k][(..., *([None] * k), slice(None))]
+    return product
+
+
+@full_precision
+def locate(
+    alpha: Tensor,
+    rule: str = "local mean",
+    *,
+    window: int | None = None,
+    dim: int | tuple[int, ...] = (-2, -1),
+) -> Tensor:
+    r"""Read distributions on a grid as points between its pixels.
+
+    ============ ========================================================== ======================
+    rule         the point                                                  use it where
+    ============ ========================================================== ======================
+    "local mean" mean inside the window of ``window`` pixels a side with    there is one point, and
+                 the largest mass                                           perhaps stray mass
+    "mode"       the pixel of the largest mass                              pixels are fine enough
+    "mean"       :math:`\sum_i \alpha_i x_i`                                nothing is astray
+    "median"     where each marginal has half of its mass on either side    much is astray
+    ============ ========================================================== ======================
+
+    Each inverts `point_target`, but for the mode, which gives the nearest pixel. Each moves with
+    the distribution, by whole pixels. Marginals are taken to rise linearly from pixel centre to
+    pixel centre, with half of a pixel's mass before its centre; where several places halve a
+    marginal, the median is the middle of them. Of equal modes and windows, the first is taken.
+
+    Parameters
+    ----------
+    alpha : Tensor, shape (*batch, *sides)
+        Distributions. Gradients flow through all but the mode; the window is taken as given.
+    rule : {"local mean", "mode", "mean", "median"}
+    window : int, optional
+        Pixels along each side of the window of a local mean; by default 5, and less where a side
+        of the grid is shorter.
+    dim : int or tuple of int
+        The axes of the grid, 1 to 3; by default the last two.
+
+    Returns
+    -------
+    Tensor, shape (*batch, n)
+        Points as `point_target` takes them: **(row, column)**, in index units. Where values are not
+        checked (on GPUs, and under ``torch.compile`` and ``torch.func``), rows that are no
+        distributions have NaN.
+
+    See Also
+    --------
+    spread : How sure a distribution is of its point.
+    decide : The best pixel for a measure of mistakes.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from geosoftmax import locate, point_target
+    >>> here = point_target(torch.tensor([3.25, 7.5], dtype=torch.float64), (12, 16)).alpha
+    >>> astray = point_target(torch.tensor([11.0, 0.0], dtype=torch.float64), (12, 16)).alpha
+    >>> alpha = 0.8 * here + 0.2 * astray
+    >>> for rule in ("local mean", "mean"):
+    ...     print(rule, [round(x, 3) for x in locate(alpha, rule).tolist()])
+    local mean [3.25, 7.5]
+    mean [4.8, 6.0]
+    """
+    mass, valid = _read(alpha, dim)
+    sides = tuple(mass.shape[mass.dim() - len(_axes(dim)) :])
+    check_reading(rule, window, sides)
+    if rule == "local mean":
+        asked = [min(WINDOW, side) if window is None else window for side in sides]
+        points = _local_mean(mass, sides, asked)
+    elif rule == "mode":
+        points = _mode(mass, sides, torch.finfo(alpha.dtype).eps)
+    else:
+        find = _mean if rule == "mean" else _median
+        points = torch.stack([find(marginal) for marginal in _marginals(mass, sides)], -1)
+    if valid is not None:
+        points = torch.where(valid[..., None], points, torch.nan)
+    return points.to(alpha.dtype)
+
+
+@full_precision
+def spread(alpha: Tensor, *, dim: int | tuple[int, ...] = (-2, -1)) -> Tensor:
+    r"""Return how far distributions on a grid spread: 0 for a point, on a pixel or between pixels.
+
+    .. math:: \Big(\sum_i \alpha_i |x_i - m|^2 - \sum_k t_k (1 - t_k)\Big)^{1/2},
+              \quad m = \sum_i \alpha_i x_i, \quad t_k = m_k - \lfloor m_k \rfloor
+
+    The second sum is the variance of the point ``m`` itself: the least of any distribution on the
+    grid with that mean. So this is the root mean square distance from the mean, less what the grid
+    adds to it. If the distribution told the truth, it would be the root mean square error to expect
+    of the mean.
+
+    Parameters
+    ----------
+    alpha : Tensor, shape (*batch, *sides)
+        Distributions. Gradients flow; at 0 they are 0.
+    dim : int or tuple of int
+        The axes of the grid, 1 to 3; by default the last two.
+
+    Returns
+    -------
+    Tensor, shape batch
+        In pixels. Rows that are no distributions as in `locate`.
+
+    Notes
+    -----
+    The other measure of confidence needs no function: ``torch.special.entr(alpha).sum((-2, -1))``
+    is Shannon's entropy, and its exponential says over how many pixels the mass is shared.
+    `sinkhorn_negentropy` is minus the entropy that knows the cost.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from geosoftmax import point_target, spread
+    >>> here = point_target(torch.tensor([3.25, 7.5], dtype=torch.float64), (12, 16)).alpha
+    >>> there = point_target(torch.tensor([3.25, 13.5], dtype=torch.float64), (12, 16)).alpha
+    >>> round(float(spread(here)), 6), round(float(spread((here + there) / 2)), 6)
+    (0.0, 3.0)
+    """
+    mass, valid = _read(alpha, dim)
+    sides = tuple(mass.shape[mass.dim() - len(_axes(dim)) :])
+    total = torch.zeros((), dtype=mass.dtype, device=mass.device)
+    for marginal in _marginals(mass, sides):
+        mean = _mean(marginal)
+        apart = _pixels(marginal) - mean[..., None]
+        fraction = mean - mean.detach().floor()
+        total = total + (marginal * apart**2).sum(-1) - fraction * (1 - fraction)
+    # Below this, rounding of the input makes what is left. Its square root would be no distance.
+    floor = 16 * torch.finfo(alpha.dtype).eps * max(sides)
+    positive = total > floor
+    distance = torch.where(positive, total.clamp(min=floor).sqrt(), 0.0)
+    if valid is not None:
+        distance = torch.where(valid, distance, torch.nan)
+    return distance.to(alpha.dtype)
+
+
+# ------------------------------------------------------------------ the readings
+
+
+def _axes(dim: int | tuple[int, ...]) -> tuple[int, ...]:
+    return (dim,) if isinstance(dim, int) else tuple(dim)
+
+
+def _read(alpha: Tensor, dim: int | tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
+    """Return the mass in float64, its grid last, that sums to 1; and which rows are valid."""
+    axes = check_map(alpha, dim, SUM_TOLERANCE)
+    n = len(axes)
+    mass = wide(alpha.movedim(axes, tuple(range(-n, 0))))
+    total = mass.sum(tuple(range(-n, 0)), keepdim=True)
+    valid = None
+    if not is_readable(alpha):
+        flat = mass.flatten(-n)
+        valid = (flat >= 0).all(-1) & ((flat.sum(-1) - 1).abs() <= SUM_TOLERANCE[alpha.dtype])
+    return mass / total, valid
+
+
+def _marginals(mass: Tensor, sides: tuple[int, ...]) -> list[Tensor]:
+    axes = range(-len(sides), 0)
+    others = ([other for other in axes if other != axis] for axis in axes)
+    return [mass.sum(dims) if dims else mass for dims in others]
+
+
+def _pixels(marginal: Tensor) -> Tensor:
+    return torch.arange(marginal.shape[-1], dtype=marginal.dtype, device=marginal.device)
+
+
+def _mean(marginal: Tensor) -> Tensor:
+    return (marginal * _pixels(marginal)).sum(-1)
+
+
+def _median(marginal: Tensor) -> Tensor:
+    """Return the middle of all places that halve the mass: the first from either end."""
+    last = marginal.shape[-1] - 1
+    return (_first_half(marginal) + last - _first_half(marginal.flip(-1))) / 2
+
+
+def _first_half(marginal: Tensor) -> Tensor:
+    """Return the first place before which half of the mass lies, linear between pixel centres."""
+    before = marginal.cumsum(-1) - marginal / 2
+    slack = 4 * torch.finfo(marginal.dtype).eps * marginal.shape[-1]
+    after = (before >= 0.5 - slack).to(torch.uint8).argmax(-1, keepdim=True)
+    start = (after - 1).clamp(min=0)
+    low, high = before.gather(-1, start), before.gather(-1, after)
+    step = torch.where(high > low, high - low, 1.0)
+    share = ((0.5 - low) / step).clamp(0, 1)
+    return (start + torch.where(after > 0, share, 0.0)).squeeze(-1)
+
+
+def _mode(mass: Tensor, sides: tuple[int, ...], slack: float) -> Tensor:
+    index = first_of_largest(mass.detach().flatten(-len(sides)), slack)
+    return torch.stack(torch.unravel_index(index, sides), -1).to(mass.dtype)
+
+
+def _local_mean(mass: Tensor, sides: tuple[int, ...], window: list[int]) -> Tensor:
+    sums, n = mass.detach(), len(sides)
+    for axis in range(n):
+        sums = sums.unfold(axis - n, window[axis], 1).sum(-1)
+    slack = 1e-12 * math.prod(window)  # equal masses, summed in different orders
+    starts = _mode(sums, tuple(sums.shape[sums.dim() - n :]), slack)
+    chosen = []
+    for axis, side in enumerate(sides):
+        pixels = torch.arange(side, dtype=mass.dtype, device=mass.device)
+        ahead = pixels - starts[..., axis, None]
+        chosen.append(((ahead >= 0) & (ahead < window[axis])).to(mass.dtype))
+    inside = mass * _outer(chosen)
+    inside = inside / inside.sum(tuple(range(-len(sides), 0)), keepdim=True)
+    return torch.stack([_mean(marginal) for marginal in _marginals(inside, sides)], -1)

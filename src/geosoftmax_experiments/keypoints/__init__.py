@@ -1,0 +1,1 @@
+"""Key points: heat maps whose targets are points, and their rivals."""

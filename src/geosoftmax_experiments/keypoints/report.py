@@ -1,0 +1,265 @@
+"""The outputs of a comparison: rows, tables, figures, and a report in Markdown and HTML."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from geosoftmax_experiments.figures.style import BLUE, GREEN, ORANGE, PURPLE, SKY, SMALL, plain
+from geosoftmax_experiments.keypoints.comparison import Comparison
+from geosoftmax_experiments.keypoints.losses import CONTROLS, LABELS, LOSSES, OURS
+from geosoftmax_experiments.keypoints.measures import (
+    LEVELS,
+    NEAR,
+    calibration,
+    differences,
+    errors,
+)
+from geosoftmax_experiments.report import Report, escape, write_csv
+from geosoftmax_experiments.store import Store
+
+__all__ = ["console_table", "write_report"]
+
+_COLOURS = (
+    BLUE,
+    "#000000",
+    "#666666",
+    ORANGE,
+    GREEN,
+    "#bbbb00",
+    PURPLE,
+    SKY,
+    "#e69f00",
+    "#5d3a00",
+    "#7f0000",
+)
+
+
+def write_report(comparison: Comparison, store: Store) -> Any:
+    """Write everything into the folder of a store; return the path of the HTML page."""
+    folder = store.folder
+    every: Any = comparison.rows(store)
+    rows = every[every["part"] == "test"]
+    write_csv(folder / "rows.csv", every)
+    write_csv(folder / "decoders.csv", comparison.decoders(store))
+    found, sure = errors(rows), calibration(rows, every[every["part"] == "inner"])
+    apart = differences(rows, OURS)
+    report = Report(folder, "Key points: the comparison")
+    report.add(*_what(comparison, store))
+    report.add_figure("errors", _draw_errors(rows), "Share of the points within a distance")
+    for kind in comparison.kinds:
+        for size in comparison.sizes:
+            _add_cell(report, comparison, kind, size, found, apart)
+    report.add("## How sure", *_how_sure())
+    report.add_table(_calibration_table(sure))
+    report.add_figure("confidence", _draw_confidence(rows), "Error against spread")
+    report.add("## Decoders", _DECODERS)
+    report.add_table(_decoder_table(comparison.decoders(store)))
+    return report.write()
+
+
+def _what(comparison: Comparison, store: Store) -> list[str]:
+    frames, recipe = comparison.frames, comparison.recipe
+    inner = max(2, round(0.25 * min(comparison.sizes)))
+    units = [unit.key for unit in (*comparison.trials(), *comparison.tests(store))]
+    made = ", ".join(
+        f"{escape(commit)} ({count})" for commit, count in store.commits(units).items()
+    )
+    most = min(comparison.most_settings, max(len(row[1]) for row in LOSSES.values()))
+    full = recipe.steps >= 2000 and comparison.splits >= 5 and most == 6
+    caution = (
+        []
+        if full
+        else [
+            f"**This is a reduced comparison**: {recipe.steps} steps of {recipe.batch} frames, "
+            f"maps of {comparison.shape[0]}×{comparison.shape[1]}, {comparison.splits} split(s) "
+            f"and at most {most} setting(s) of each loss. It shows that everything runs, and at "
+            "best a tendency."
+        ]
+    )
+    return [
+        f"{len(frames)} frames, {frames.parts} points each "
+        f"({', '.join(map(escape, frames.labels.parts))}). One network for all losses (width "
+        f"{recipe.width}, maps of {comparison.shape[0]}×{comparison.shape[1]}), from scratch, the "
+        f"same augmentation, order and {recipe.steps} steps of {recipe.batch} frames. Errors are "
+        "distances in pixels of the labels.",
+        *caution,
+        f"Settings (at most {most} a loss) and decoder are chosen once for each size and kind of "
+        "split, by the mean error on a quarter of the training frames of split 0 (at the smallest "
+        f"size {inner} frames), then fixed. With random splits, frames that are tested in one "
+        "split are trained on in another: so the choice, the same way for all losses, may have "
+        "seen them.",
+        "Intervals are 95 %, by resampling frames with all their points, splits and seeds.",
+        f"Commits, and how many trainings each computed: {made}.",
+    ]
+
+
+# ------------------------------------------------------------------ errors
+
+
+def _add_cell(
+    report: Report,
+    comparison: Comparison,
+    kind: str,
+    size: int,
+    found: pd.DataFrame,
+    apart: pd.DataFrame,
+) -> None:
+    here: Any = found[(found["kind"] == kind) & (found["size"] == size)]
+    tested = len(comparison.frames) - size
+    splits = {"random": "random splits", "blocks": "splits in blocks of time"}[kind]
+    report.add(f"## {size} training frames, {splits}", f"{tested} test frames in each split.")
+    table = []
+    best = {"mean": here["mean"].min(), "median": here["median"].min(), "near": here["near"].max()}
+    for row in here.to_dict("records"):
+        cells = {"loss": LABELS[row["loss"]], "setting": escape(row["setting"])}
+        cells["decoder"] = row["decoder"]
+        for name, label in (("mean", "mean"), ("median", "median"), ("near", f"≤ {NEAR:g} px")):
+            text = f"{row[name]:.2f}"
+            cells[label] = f"**{text}**" if row[name] == best[name] else text
+        cells |= _against(apart, kind, size, row["loss"])
+        cells["training, s"] = f"{row['seconds']:.0f}"
+        cells["network, ms"] = f"{row['network_ms']:.1f}"
+        cells["head, ms"] = f"{row['head_ms']:.2f}"
+        table.append(cells)
+    report.add_table(pd.DataFrame(table))
+
+
+def _against(apart: pd.DataFrame, kind: str, size: int, loss: str) -> dict[str, str]:
+    if apart.empty:
+        return {}
+    here: Any = apart[(apart["kind"] == kind) & (apart["size"] == size) & (apart["loss"] == loss)]
+    names = {"mean": "ours − it, mean", "median": "ours − it, median"}
+    if here.empty:
+        return dict.fromkeys(names.values(), "–")
+    row = here.iloc[0]
+    return {
+        label: f"{row[name]:+.2f} [{row[f'{name}_low']:+.2f}, {row[f'{name}_high']:+.2f}]"
+        for name, label in names.items()
+    }
+
+
+def _draw_errors(rows: Any) -> Figure:
+    cells = list(dict.fromkeys(zip(rows["kind"], rows["size"], strict=True)))
+    columns = min(2, len(cells))
+    lines = -(-len(cells) // columns)
+    figure, axes = plt.subplots(
+        lines, columns, figsize=(4.4 * columns + 1.6, 3.0 * lines), squeeze=False,
+        layout="constrained",
+    )  # fmt: skip
+    colours = dict(zip(LOSSES, _COLOURS, strict=True))
+    for axis in axes.flat[len(cells) :]:
+        axis.set_visible(False)
+    for axis, (kind, size) in zip(axes.flat, cells, strict=False):
+        here: Any = rows[(rows["kind"] == kind) & (rows["size"] == size)]
+        for loss, part in here.groupby("loss", sort=False):
+            error = np.sort(part["error"])
+            share = np.arange(1, len(error) + 1) / len(error)
+            width = 2.2 if loss in (OURS, *CONTROLS) else 1.2
+            axis.plot(error, share, color=colours[loss], lw=width, label=LABELS[loss])
+        axis.set_xscale("log")
+        axis.set_xlim(0.5, max(20, float(rows["error"].quantile(0.98))))
+        axis.set_ylim(0, 1)
+        plain(axis, f"{size} training frames, {kind}", "error in pixels", "share of the points")
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper", fontsize=SMALL, frameon=False)
+    return figure
+
+
+# ------------------------------------------------------------------ confidence
+
+
+def _how_sure() -> list[str]:
+    levels = " and ".join(f"{100 * level:g} %" for level in LEVELS)
+    return [
+        "Of losses that predict a distribution: the share of the points inside the disc that is to "
+        f"cover {levels}, if errors were Gaussian with the predicted spread; as predicted, and "
+        "with all spreads times one factor, which was fitted to cover half on the inner split. "
+        "Then the rank correlation of the error with spread, with entropy, and with one less the "
+        "likelihood. The others have a likelihood alone."
+    ]
+
+
+def _calibration_table(sure: pd.DataFrame) -> pd.DataFrame:
+    table = []
+    rows: Any = sure.to_dict("records")
+    for row in rows:
+        cells: dict[str, Any] = {
+            "frames": f"{row['size']}, {row['kind']}",
+            "loss": LABELS[row["loss"]],
+        }
+        is_distribution = LOSSES[row["loss"]][0].is_distribution
+        for level in LEVELS:
+            for name, label in (("raw", "as predicted"), ("scaled", "times factor")):
+                value = f"{row[f'{name}_{level:g}']:.2f}" if is_distribution else "–"
+                cells[f"{100 * level:g} %, {label}"] = value
+        cells["factor"] = f"{row['factor']:.2f}" if is_distribution else "–"
+        for name in ("spread", "entropy", "likelihood"):
+            shown = is_distribution or name == "likelihood"
+            cells[f"rank, {name}"] = f"{row[f'rank_{name}']:.2f}" if shown else "–"
+        table.append(cells)
+    return pd.DataFrame(table)
+
+
+def _draw_confidence(rows: pd.DataFrame) -> Figure:
+    losses = [loss for loss in dict.fromkeys(rows["loss"]) if LOSSES[loss][0].is_distribution]
+    columns = min(4, len(losses))
+    lines = -(-len(losses) // columns)
+    figure, axes = plt.subplots(
+        lines, columns, figsize=(2.6 * columns, 2.5 * lines), squeeze=False, sharex=True,
+        sharey=True, layout="constrained",
+    )  # fmt: skip
+    for axis in axes.flat[len(losses) :]:
+        axis.set_visible(False)
+    for axis, loss in zip(axes.flat, losses, strict=False):
+        part: Any = rows[rows["loss"] == loss]
+        sure = part["spread"].clip(lower=0.05)
+        axis.plot(sure, part["error"].clip(lower=0.05), ".", ms=2.5, alpha=0.4, color=BLUE)
+        axis.plot([0.05, 500], [0.05, 500], color="#999999", lw=0.8)
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        plain(axis, LABELS[loss])
+    figure.supxlabel("predicted spread in pixels (grey: equal to the error)", fontsize=SMALL)
+    figure.supylabel("error in pixels", fontsize=SMALL)
+    return figure
+
+
+# ------------------------------------------------------------------ decoders
+
+
+_DECODERS = (
+    "Mean test error by every decoder, over all cells: to see what the choice of a decoder is "
+    "worth. Above, the one that the inner split chose is used."
+)
+
+
+def _decoder_table(found: pd.DataFrame) -> pd.DataFrame:
+    means: Any = found.pivot_table(index="loss", columns="decoder", values="error", sort=False)
+    means.insert(0, "loss", [LABELS[loss] for loss in means.index])
+    return means.reset_index(drop=True)
+
+
+def console_table(comparison: Comparison, store: Store) -> Table:
+    """Return the errors for the terminal."""
+    rows: Any = comparison.rows(store)
+    found = errors(rows[rows["part"] == "test"])
+    table = Table(title="Error in pixels")
+    for name in ("frames", "loss", "setting", "decoder", "mean", "median", f"≤ {NEAR:g} px"):
+        table.add_column(name)
+    records: Any = found.to_dict("records")
+    for row in records:
+        table.add_row(
+            f"{row['size']}, {row['kind']}",
+            LABELS[row["loss"]],
+            row["setting"],
+            row["decoder"],
+            f"{row['mean']:.2f}",
+            f"{row['median']:.2f}",
+            f"{row['near']:.2f}",
+        )
+    return table
