@@ -36,6 +36,8 @@ __all__ = ["NAMES", "Drawings", "Split", "as_distributions", "load_drawings"]
 AGAIN = "The file is damaged or truncated: download it again."
 #: The side at which strokes are drawn unless one is asked for.
 STROKE_SIZE = 64
+#: The seed by which sets are split. Results from before there was p were made with 0.
+SPLIT = 1
 #: Bytes of an idx file, unpacked: MNIST has 47 million.
 MOST_IDX = 2**28
 
@@ -61,12 +63,15 @@ class Drawings:
         The pictures that are not blank.
     last : int
         How many of the last pictures the publisher keeps for testing.
+    seed : int
+        Decides which pictures are for training, validation and test.
     """
 
     name: str
     images: np.ndarray
     rows: np.ndarray
     last: int = 0
+    seed: int = SPLIT
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -78,13 +83,18 @@ class Drawings:
         """How many pictures were dropped, as they hold no ink."""
         return len(self.images) - len(self.rows)
 
-    def split(self, seed: int = 0) -> Split:
-        """Return rows for training, validation (a tenth) and test (the published, or a tenth)."""
-        apart = self.rows >= len(self.images) - self.last
+    def split(self) -> Split:
+        """Return rows for training, validation (a tenth) and test (a tenth).
+
+        Seed 0 keeps the publisher's test part, where there is one. Other seeds divide all pictures
+        anew: that part has been looked at.
+        """
+        published = self.last if self.seed == 0 else 0
+        apart = self.rows >= len(self.images) - published
         rows, test = self.rows[~apart], self.rows[apart]
-        rows = np.random.default_rng(seed).permutation(rows)
-        tenth = len(self.rows[~apart]) // 10
-        if not self.last:
+        rows = np.random.default_rng(self.seed).permutation(rows)
+        tenth = len(rows) // 10
+        if not published:
             rows, test = rows[tenth:], rows[:tenth]
         found = Split(rows[tenth:], rows[:tenth], test)
         if min(map(len, found)) == 0:
@@ -113,6 +123,11 @@ class Drawings:
             found.update(np.ascontiguousarray(part).tobytes())
         return found.hexdigest()[:12]
 
+    def labels(self) -> np.ndarray | None:
+        """Return the class of each picture, where the set has classes."""
+        read = LABELS.get(self.name)
+        return None if read is None else read()[: len(self.images)]
+
     def tensor(self, rows: np.ndarray) -> Tensor:
         """Return pictures as bytes."""
         return torch.from_numpy(np.ascontiguousarray(self.images[rows]))
@@ -138,7 +153,12 @@ def as_distributions(images: Tensor) -> Tensor:
 
 
 def load_drawings(
-    name: str, *, size: int | None = None, limit: int | None = None, invert: bool = False
+    name: str,
+    *,
+    size: int | None = None,
+    limit: int | None = None,
+    invert: bool = False,
+    seed: int = SPLIT,
 ) -> Drawings:
     """Read a set by its name or path.
 
@@ -152,6 +172,8 @@ def load_drawings(
         Only so many pictures, the first ones.
     invert : bool
         Dark is ink.
+    seed : int
+        Of the split.
     """
     if size is not None and size < 4:
         raise UserError(f"A size of {size} leaves nothing to draw.", "Take at least 4.")
@@ -169,7 +191,7 @@ def load_drawings(
         images = 255 - images
     inked = [part.max((1, 2)) > part.min((1, 2)) for part in _parts(images)]
     rows = np.flatnonzero(np.concatenate(inked))
-    return Drawings(name, images, rows, last)
+    return Drawings(name, images, rows, last, seed)
 
 
 def _parts(images: np.ndarray) -> list[np.ndarray]:
@@ -220,6 +242,18 @@ def _strokes(place: str) -> Reader:
     return read
 
 
+def _mnist_labels() -> np.ndarray:
+    parts = (_read_idx(find(f"mnist/{part}-labels-idx1-ubyte.gz"), 1) for part in _MNIST_PARTS)
+    return np.concatenate(list(parts))
+
+
+def _digit_labels() -> np.ndarray:
+    from sklearn.datasets import load_digits
+
+    data: Any = load_digits()
+    return data.target
+
+
 _MNIST_PARTS = ("train", "t10k")
 NAMES: dict[str, tuple[Reader, bool]] = {
     "digits": (_digits, False),
@@ -228,6 +262,8 @@ NAMES: dict[str, tuple[Reader, bool]] = {
     "drawings": (_strokes("quickdraw/simplified/mixed.ndjson"), True),
     "cat-strokes": (_strokes("quickdraw/simplified/cat.ndjson"), True),
 }
+#: The classes of the sets that have some.
+LABELS: dict[str, Callable[[], np.ndarray]] = {"digits": _digit_labels, "mnist": _mnist_labels}
 
 
 # ------------------------------------------------------------------ files
@@ -249,14 +285,16 @@ def _read_npy(path: Path) -> np.ndarray:
     return found.reshape(-1, side, side)
 
 
-def _read_idx(path: Path) -> np.ndarray:
-    """Read MNIST's pictures: four numbers of four bytes, then the pixels."""
+def _read_idx(path: Path, axes: int = 3) -> np.ndarray:
+    """Read MNIST's pictures, or labels (one axis): numbers of four bytes, then the bytes."""
+    size = 4 * (1 + axes)
     try:
         with gzip.open(path) as file:
-            header = file.read(16)
-            magic, *shape = struct.unpack(">4i", header) if len(header) == 16 else (0,)
-            if magic != 2051:
-                raise UserError(f"{path} holds no pictures of the idx format.", AGAIN)
+            header = file.read(size)
+            magic, *shape = struct.unpack(f">{1 + axes}i", header) if len(header) == size else (0,)
+            if magic != 2048 + axes:
+                what = "pictures" if axes == 3 else "labels"
+                raise UserError(f"{path} holds no {what} of the idx format.", AGAIN)
             size = math.prod(shape)
             if min(shape) < 1 or size > MOST_IDX:
                 raise UserError(

@@ -21,20 +21,20 @@ from geosoftmax_experiments import files
 from geosoftmax_experiments.data.drawings import Drawings, as_distributions
 from geosoftmax_experiments.report import plain_label
 from geosoftmax_experiments.vae.checkpoints import load_weights
-from geosoftmax_experiments.vae.layers import LAYERS
+from geosoftmax_experiments.vae.layers import LAYERS, layer_of
 from geosoftmax_experiments.vae.models import VAE
-from geosoftmax_experiments.vae.module import build_net, drawing_cost
+from geosoftmax_experiments.vae.module import build_net
 from geosoftmax_experiments.vae.settings import RunSettings, derive_seed, read_settings
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 
-__all__ = ["PICTURES", "Shown", "draw_rows", "open_run", "read_pictures", "reconstructions",
-           "samples", "write_pictures"]  # fmt: skip
+__all__ = ["PICTURES", "Run", "Shown", "draw_rows", "open_run", "prior_codes", "read_pictures",
+           "reconstructions", "write_pictures"]  # fmt: skip
 
 #: The drawings of each picture, by the label of their line.
 Shown = dict[str, dict[str, Tensor]]
-#: The pictures of a comparison.
-PICTURES = ("reconstructions", "samples")
+#: The pictures of a comparison; those of older results lack the last.
+PICTURES = ("reconstructions", "samples", "fitted")
 #: Far more than a comparison stores: some hundred kilobytes, ten drawings in a line.
 MOST_BYTES = 2**25
 MOST_DRAWINGS = 100
@@ -48,18 +48,29 @@ class Run:
     net: VAE
     drawings: Drawings | None
 
+    @property
+    def label(self) -> str:
+        """What its output layer is called."""
+        return LAYERS[self.settings.loss].label
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return self.net.offset.device
+
     @torch.no_grad()
     def decode(self, code: Tensor) -> Tensor:
-        """Return the drawings of codes."""
-        scores = self.net.decode(code).float()
-        return LAYERS[self.settings.loss].link(scores, drawing_cost(self.settings))
+        """Return the drawings of codes, a part at a time."""
+        layer = layer_of(self.settings.loss, self.settings.smoothing)
+        cost = self.settings.cost.to(self.device)
+        return torch.cat([layer.link(self.net.decode(c).float(), cost) for c in code.split(500)])
 
 
-def open_run(folder: Path, drawings: Drawings | None = None) -> Run:
-    """Read a run, on the CPU; `drawings` are its data, where they have been read already."""
+def open_run(folder: Path, drawings: Drawings | None = None, device: str = "cpu") -> Run:
+    """Read a run; `drawings` are its data, where they have been read already."""
     settings = read_settings(folder / "run.json")
     net = load_weights(lambda: build_net(settings), folder)
-    return Run(settings, net.eval(), drawings)
+    return Run(settings, net.eval().to(device), drawings)
 
 
 @torch.no_grad()
@@ -69,15 +80,14 @@ def reconstructions(run: Run, count: int) -> dict[str, Tensor]:
     alpha = as_distributions(drawings.tensor(drawings.split().test[:count]))
     return {
         "drawing": alpha,
-        LAYERS[run.settings.loss].label: run.decode(run.net.encode(alpha).mean),
+        run.label: run.decode(run.net.encode(alpha).mean),
     }
 
 
-def samples(run: Run, count: int, seed: int = 0) -> dict[str, Tensor]:
-    """Return drawings of codes that were drawn from the prior: the same codes for each run."""
+def prior_codes(count: int, latent: int, seed: int = 0) -> Tensor:
+    """Return codes from the prior: the same for each run."""
     generator = torch.Generator().manual_seed(derive_seed(seed, "prior"))
-    code = torch.randn(count, run.settings.latent, generator=generator)
-    return {LAYERS[run.settings.loss].label: run.decode(code)}
+    return torch.randn(count, latent, generator=generator)
 
 
 def draw_rows(rows: dict[str, Tensor]) -> Figure:
