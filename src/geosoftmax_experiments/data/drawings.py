@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from geosoftmax_experiments.data.download import find
-from geosoftmax_experiments.data.images import find_pictures, read_picture
+from geosoftmax_experiments.data.images import find_pictures, paper, picture_size, read_picture
 from geosoftmax_experiments.data.strokes import read_strokes
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.files import map_array
@@ -38,6 +38,10 @@ AGAIN = "The file is damaged or truncated: download it again."
 STROKE_SIZE = 64
 #: The seed by which sets are split. Results from before there was p were made with 0.
 SPLIT = 1
+#: Pictures of a folder that are larger than this, or of several sizes, become so small by default.
+LARGE, USUAL_SIZE = 64, 28
+#: Pictures that are looked at to tell paper from ink.
+LOOKED_AT = 1000
 #: Bytes of an idx file, unpacked: MNIST has 47 million.
 MOST_IDX = 2**28
 
@@ -65,6 +69,10 @@ class Drawings:
         How many of the last pictures the publisher keeps for testing.
     seed : int
         Decides which pictures are for training, validation and test.
+    size : int or None
+        The side at which they were read, where that is not their own.
+    invert : bool
+        Whether dark was taken for ink.
     """
 
     name: str
@@ -72,6 +80,8 @@ class Drawings:
     rows: np.ndarray
     last: int = 0
     seed: int = SPLIT
+    size: int | None = None
+    invert: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -157,7 +167,7 @@ def load_drawings(
     *,
     size: int | None = None,
     limit: int | None = None,
-    invert: bool = False,
+    invert: bool | None = None,
     seed: int = SPLIT,
 ) -> Drawings:
     """Read a set by its name or path.
@@ -167,11 +177,13 @@ def load_drawings(
     name : str
         One of `NAMES`, or a path.
     size : int, optional
-        The side at which strokes are drawn [64], or to which pictures are resized [as they are].
+        The side at which strokes are drawn [64], or to which pictures of a folder are resized [as
+        they are where all have one size, of at most `LARGE`; else `USUAL_SIZE`].
     limit : int, optional
         Only so many pictures, the first ones.
-    invert : bool
-        Dark is ink.
+    invert : bool, optional
+        Dark is ink. By default what most edges are is paper: bright ones mean that dark is ink.
+        Sets by name, and strokes, are bright on dark.
     seed : int
         Of the split.
     """
@@ -187,11 +199,16 @@ def load_drawings(
     images, last = read(size, limit)
     if limit is not None and len(images) > limit:
         images, last = images[:limit], 0
+    if invert is None:
+        own = name not in NAMES and not name.endswith(".ndjson")
+        invert = own and float(np.median([paper(x) for x in images[:LOOKED_AT]])) > 127
     if invert:
         images = 255 - images
     inked = [part.max((1, 2)) > part.min((1, 2)) for part in _parts(images)]
     rows = np.flatnonzero(np.concatenate(inked))
-    return Drawings(name, images, rows, last, seed)
+    resized = size is None and Path(name).is_dir() and images.shape[1:] == (USUAL_SIZE, USUAL_SIZE)
+    size = USUAL_SIZE if resized else size
+    return Drawings(name, images, rows, last, seed, size, invert)
 
 
 def _parts(images: np.ndarray) -> list[np.ndarray]:
@@ -317,15 +334,8 @@ def _read_idx(path: Path, axes: int = 3) -> np.ndarray:
 def _read_folder(folder: Path, size: int | None, limit: int | None) -> np.ndarray:
     """Read the pictures of a folder in the order of their names."""
     paths = find_pictures(folder)[:limit]
-    first, *others = (read_picture(path, size) for path in paths)
-    for path, picture in zip(paths[1:], others, strict=True):
-        if picture.shape != first.shape:
-            raise UserError(
-                f"{path} has {_pixels(picture)} pixels, {paths[0].name} has {_pixels(first)}.",
-                "Pictures of a set are of one size; --size 64 resizes them all to 64×64.",
-            )
-    return np.stack([first, *others])
-
-
-def _pixels(picture: np.ndarray) -> str:
-    return " × ".join(map(str, picture.shape))
+    if size is None:
+        sizes = {picture_size(path) for path in paths}
+        if len(sizes) > 1 or max(max(sides) for sides in sizes) > LARGE:
+            size = USUAL_SIZE
+    return np.stack([read_picture(path, size) for path in paths])

@@ -28,6 +28,7 @@ from geosoftmax_experiments.vae.frontier import DIRECTIONS, REFERENCE, Rows, sta
 from geosoftmax_experiments.vae.judge import open_judge
 from geosoftmax_experiments.vae.measures import COMPARED, INDEPENDENT
 from geosoftmax_experiments.vae.settings import RunSettings
+from geosoftmax_experiments.vae.tables import count
 from geosoftmax_experiments.vae.training import Machine
 
 __all__ = ["Candidate", "choose", "rank"]
@@ -116,11 +117,11 @@ def _write(folder: Path, common: RunSettings, sweep: Any, ranked: pd.DataFrame) 
     }
     files.write_text(folder / "choice.json", json.dumps(found, indent=1))
     report = Report(folder, f"Scale and smoothing: {common.data}")
+    swept = ", ".join(f"{weight:g}" for weight in weights)
     report.add(
-        f"p = {common.p:g}; {common.epochs} epochs, weights {', '.join(f'{w:g}' for w in weights)}, "
-        f"{seeds} seed{'' if seeds == 1 else 's'}, split {common.split}, validation drawings. Each "
-        "measure over that of softmax at equal latent KL; the candidate whose worst measure is "
-        "lowest is chosen.",
+        f"p = {common.p:g}; {common.epochs} epochs, weights {swept}, {count(seeds, 'seed')}, "
+        f"split {common.split}, validation drawings. Each measure over that of softmax at equal "
+        "latent KL; the candidate whose worst measure is lowest is chosen."
     )
     table = ranked.rename(columns=COMPARED).reset_index(names="candidate")
     report.add_table(table)

@@ -58,6 +58,8 @@ def _option(help: str, *flags: str, usual: str = "", **others: Any) -> Any:
 _DATA = (
     f"{', '.join(PRESETS)}; or a folder of pictures (PNG, JPEG, TIFF, WebP), a .npy, an .ndjson."
 )
+#: Pictures with more pixels are warned of.
+LARGE_PIXELS = 64 * 64
 _REPLAY = (
     "Record a step as a CUDA graph and replay it: on one GPU, in 32-true or bf16-mixed, without "
     "--compile and --anneal."
@@ -69,9 +71,18 @@ class RunOptions:
     """What the weights of a run depend on, and where it is trained."""
 
     data: Annotated[str, _option(_DATA)] = "digits"
-    size: Annotated[int | None, _option("Side of the drawings, for strokes and pictures.")] = None
+    size: Annotated[
+        int | None,
+        _option(
+            "Side of the drawings, for strokes and pictures.",
+            show_default="strokes 64; pictures: their own up to 64, else 28",
+        ),
+    ] = None
     limit: Annotated[int | None, _option("Only so many drawings, the first.", min=10)] = None
-    invert: Annotated[bool, _option("Dark is ink, as on paper.", "--invert")] = False
+    invert: Annotated[
+        bool | None,
+        _option("Dark is ink, as on paper.", "--invert/--no-invert", show_default="guessed"),
+    ] = None
     epochs: Annotated[int | None, _option("Epochs.", usual="epochs")] = None
     batch: Annotated[
         int | None, _option("Drawings of a step, on all devices together.", usual="batch")
@@ -137,15 +148,28 @@ class RunOptions:
             f"{counts['validation']} to validate, {counts['test']} to test"
             + (f"; dropped as they are blank: {drawings.blank}." if drawings.blank else ".")
         )
+        own = self.data not in PRESETS
+        if own and self.invert is None and drawings.invert:
+            say("Dark on bright, so dark is ink; if that is wrong, say --no-invert.")
+        if own and self.size is None and drawings.size is not None:
+            say(
+                f"The pictures are large, or of several sizes: read as {height}×{width}. --size 64 "
+                "shows more, and wants a GPU."
+            )
         if (ink := drawings.ink()) > 0.5:
-            dark = "take --invert if they are dark on white"
-            remedy = "leave out --invert" if self.invert else dark
-            say(f"Warning: most of each picture is ink ({ink:.0%} on average): {remedy}.")
-        convolutions = drawings.shape == (64, 64) and self.architecture != "mlp"
-        if convolutions and not self.machine().on_gpu:
+            remedy = "--no-invert" if drawings.invert else "--invert"
+            say(f"Warning: most of each picture is ink ({ink:.0%} on average): try {remedy}.")
+        on_gpu = self.machine().on_gpu
+        if drawings.shape == (64, 64) and self.architecture != "mlp" and not on_gpu:
             say(
                 "64×64 drawings have the DCGAN, which takes seconds a step without a GPU. "
                 "--size 28, or --architecture mlp, is quick."
+            )
+        if (pixels := height * width) > LARGE_PIXELS:
+            times = pixels * max(height, width) / 28**3
+            say(
+                f"Warning: {pixels:,} pixels a picture. A step takes some {times:,.0f} times as "
+                "long as at 28×28; --size 64 or less is what the networks were made for."
             )
         return drawings
 
@@ -391,13 +415,23 @@ class SampleOptions(PictureOptions):
     seed: Annotated[int, _option("Seed of the codes.")] = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReconstructOptions(PictureOptions):
+    """The options of `reconstruct`."""
+
+    data: Annotated[
+        str | None,
+        _option("Other drawings, named as in `train`.", show_default="the run's, for test"),
+    ] = None
+
+
 @app.command()
 @parsed
-def reconstruct(options: PictureOptions) -> None:
-    """Draw test drawings above what a run makes of them."""
+def reconstruct(options: ReconstructOptions) -> None:
+    """Draw test drawings, or others, above what a run makes of them."""
     from geosoftmax_experiments.vae.pictures import reconstructions
 
-    _draw(options, lambda run: reconstructions(run, options.count))
+    _draw(options, lambda run: reconstructions(run, options.count, options.data))
 
 
 @app.command()

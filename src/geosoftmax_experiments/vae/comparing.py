@@ -40,7 +40,7 @@ MEASURED = ("epoch", "step", "seconds", *MEASURES)
 #: Rounds in which steps are timed, and the steps of each: at most, and at least. Hosts of GPUs,
 #: which bound small networks, are slow for a second or two at times: many short rounds.
 ROUNDS = {"cuda": 15, "cpu": 5}
-TIMED = {"cuda": 200, "cpu": 20}
+TIMED = {"cuda": 200, "cpu": 10}
 FEWEST = 5
 #: The file of what judges samples.
 JUDGE = "judge.safetensors"

@@ -116,10 +116,11 @@ def draw_samples(rows: Rows, floors: dict[str, float]) -> Figure:
     figure, axes = _draw_grid(points, names, len(SAMPLED))
     for axis, (name, label) in zip(axes, names.items(), strict=True):
         kind = name.split("_")[1]
-        if kind in ("precision", "recall"):
+        if kind != "frechet":
             axis.set_yscale("linear")
+        if kind in ("precision", "recall"):
             axis.set_ylim(-0.02, 1.02)
-        axis.axhline(max(floors[kind], 1e-6), color="black", ls=":", lw=1)
+        axis.axhline(floors[kind], color="black", ls=":", lw=1)
         axis.set_ylabel(label, fontsize=9)
     axes[0].plot([], [], ":", color="black", lw=1, label="real training drawings")
     _legend(figure, axes[0])
@@ -139,8 +140,11 @@ def _draw_grid(points: Rows, names: dict[str, str], columns: int) -> tuple[Figur
         for loss in dict.fromkeys(points["loss"]):
             own, means = _frontier(points.astype({name: float}), loss, name)
             _line(axis, loss, own.to_numpy(), means.to_numpy())
-        _log_axis(axis, "y")
         _log_axis(axis, "x")
+        if compared(points)[name].gt(0).all():
+            _log_axis(axis, "y")
+        else:  # no error, or a kernel distance that is negative
+            _plain_axis(axis)
         axis.set_xlabel("latent KL (nats)", fontsize=9)
         axis.tick_params(labelbottom=True)
     _legend(figure, used[0])
@@ -241,6 +245,10 @@ def _log_axis(axis: Axes, name: str) -> None:
     low, high = scale.get_view_interval()
     fine = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if name == "x" else (1.0, 1.2, 1.5, *range(2, 10))
     plain_numbers(scale, (1.0, 2.0, 5.0) if high > 10 * low else fine)
+    _plain_axis(axis)
+
+
+def _plain_axis(axis: Axes) -> None:
     axis.tick_params(labelsize=8)
     axis.grid(True, color="0.93", zorder=0)
     axis.spines[["top", "right"]].set_visible(False)

@@ -131,7 +131,7 @@ def compare_features(real: Tensor, other: Tensor) -> dict[str, float]:
 
 def frechet(one: Tensor, other: Tensor) -> float:
     """``|μ₁ - μ₂|² + tr(Σ₁ + Σ₂ - 2 (Σ₁ Σ₂)^½)`` of the normal distributions of the moments."""
-    (m, s), (n, t) = ((x.mean(0), torch.cov(x.T)) for x in (one, other))
+    (m, s), (n, t) = ((x.mean(0), torch.cov(x.T).reshape(x.shape[1], -1)) for x in (one, other))
     # Products of positive matrices have eigenvalues that are real, and not negative.
     roots = torch.linalg.eigvals(s @ t).real.clamp_min(0).sqrt().sum()
     return float((m - n).square().sum() + s.trace() + t.trace() - 2 * roots)

@@ -135,7 +135,7 @@ def energy(alpha: Tensor, beta: Tensor) -> Tensor:
     """
     h, w = alpha.shape[1:]
     rows, columns = torch.meshgrid(
-        *(torch.arange(side, device=alpha.device, dtype=torch.float32) for side in (h, w)),
+        *(torch.arange(side, device=alpha.device, dtype=alpha.dtype) for side in (h, w)),
         indexing="ij",
     )
     place = torch.stack([rows.flatten(), columns.flatten()], 1)

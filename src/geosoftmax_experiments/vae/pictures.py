@@ -18,7 +18,13 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from geosoftmax_experiments import files
-from geosoftmax_experiments.data.drawings import Drawings, as_distributions
+from geosoftmax_experiments.data.drawings import (
+    NAMES,
+    Drawings,
+    as_distributions,
+    load_drawings,
+)
+from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.report import plain_label
 from geosoftmax_experiments.vae.checkpoints import load_weights
 from geosoftmax_experiments.vae.layers import LAYERS, layer_of
@@ -74,14 +80,34 @@ def open_run(folder: Path, drawings: Drawings | None = None, device: str = "cpu"
 
 
 @torch.no_grad()
-def reconstructions(run: Run, count: int) -> dict[str, Tensor]:
-    """Return test drawings, and what becomes of them through the means of their codes."""
-    drawings = run.drawings or run.settings.load()
-    alpha = as_distributions(drawings.tensor(drawings.split().test[:count]))
-    return {
-        "drawing": alpha,
-        run.label: run.decode(run.net.encode(alpha).mean),
-    }
+def reconstructions(run: Run, count: int, data: str | None = None) -> dict[str, Tensor]:
+    """Return drawings, and what becomes of them through the means of their codes.
+
+    They are those that the run keeps for the test, or the first of other `data`.
+    """
+    if data is None:
+        drawings = run.drawings or run.settings.load()
+        rows = drawings.split().test
+    else:
+        drawings = _read_as(run.settings, data)
+        rows = drawings.rows
+    alpha = as_distributions(drawings.tensor(rows[:count]))
+    return {"drawing": alpha, run.label: run.decode(run.net.encode(alpha).mean)}
+
+
+def _read_as(settings: RunSettings, data: str) -> Drawings:
+    """Read drawings at the size of those of a run; others are refused."""
+    height, width = settings.shape
+    resized = height == width and data not in NAMES and not data.endswith(".npy")
+    drawings = load_drawings(data, size=height if resized else None)
+    if drawings.shape != settings.shape:
+        found = " × ".join(map(str, drawings.shape))
+        raise UserError(
+            f"The drawings of {data!r} have {found} pixels; the run was trained on {height} × "
+            f"{width}.",
+            "Give drawings of that size, or a folder of pictures, which are resized.",
+        )
+    return drawings
 
 
 def prior_codes(count: int, latent: int, seed: int = 0) -> Tensor:

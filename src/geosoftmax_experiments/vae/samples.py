@@ -53,7 +53,8 @@ def fit_codes(run: Run, drawings: Drawings, count: int, seed: int = 0) -> Tensor
     """
     split = drawings.split()
     train, validation = (
-        _sampled(run, drawings, rows[:MOST_CODES]) for rows in (split.train, split.validation)
+        _sampled(run, drawings, rows[:MOST_CODES]).double()
+        for rows in (split.train, split.validation)
     )
     sizes = [1] + [COMPONENTS] * (train.shape[1] * LEAST_TIMES <= len(train))
     number = derive_seed(seed, "mixture") % 2**31

@@ -29,6 +29,8 @@ __all__ = ["RunSettings", "derive_seed", "draft_settings", "make_settings", "rea
 
 #: Raised when runs change their meaning: older folders are then refused.
 FORMAT = 1
+#: Sets of one's own have as many steps an epoch, but no smaller batches.
+LEAST_STEPS, LEAST_BATCH = 15, 8
 #: What is chosen by name: what it is called, and what there is.
 CHOICES: dict[str, tuple[str, Iterable[str]]] = {
     "loss": ("loss", LOSSES),
@@ -141,9 +143,11 @@ def make_settings(drawings: Drawings, **options: Any) -> RunSettings:
 
     `options` are those of `draft_settings`.
     """
-    digest = drawings.digest()
-    settings = draft_settings(drawings.name, drawings.shape, digest, split=drawings.seed, **options)
     train = len(drawings.split().train)
+    options |= {"split": drawings.seed, "size": drawings.size, "invert": drawings.invert}
+    if options.get("batch") is None and drawings.name not in PRESETS:
+        options["batch"] = _batch(train)
+    settings = draft_settings(drawings.name, drawings.shape, drawings.digest(), **options)
     if train < settings.batch:
         raise UserError(
             f"{drawings.name} has {train} drawings to train on, fewer than a batch of "
@@ -199,6 +203,12 @@ def usual_weights(settings: RunSettings) -> tuple[float, ...]:
     """Return the weights of the latent KL that a comparison sweeps."""
     preset = PRESETS.get(settings.data, OTHER)
     return preset.weights or ARCHITECTURES[settings.architecture].weights
+
+
+def _batch(train: int) -> int:
+    """Return a batch for one's own drawings: a power of two, at least `LEAST_STEPS` an epoch."""
+    most = max(LEAST_BATCH, min(OTHER.batch, train // LEAST_STEPS))
+    return min(train, 2 ** (most.bit_length() - 1)) or 1
 
 
 def _first(*values: float | None) -> float:
