@@ -178,7 +178,8 @@ class Smoothed:
         return Smoothed(self._layer, self.label, self.colour, smoothing)
 
     def _smooth(self, scores: Tensor, cost: Cost) -> Tensor:
-        return smooth_scores(scores, cost / self._smoothing)
+        # A new cost has its tables made anew, so it is made only where it differs.
+        return smooth_scores(scores, cost if self._smoothing == 1 else cost / self._smoothing)
 
     def loss(self, scores: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
         """``ℓ(α, S f)``."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
@@ -89,8 +90,9 @@ def judge_run(run: Run, drawings: Drawings, judge: Judge) -> dict[str, float | N
     labels = drawings.labels()
     error = None
     if labels is not None:
-        _, said = judge.judge(run.decode(_sampled(run, drawings, rows).to(run.device)).cpu())
-        error = float((said.numpy() != labels[rows]).mean())
+        often = np.tile(rows, max(1, COUNT // len(rows)))  # few drawings: several codes of each
+        _, said = judge.judge(run.decode(_sampled(run, drawings, often).to(run.device)).cpu())
+        error = float((said.numpy() != labels[often]).mean())
     gap = prior_gap(_encoded(run, drawings, split.train[:MOST_CODES]))
     found: dict[str, float | None] = {"error": error, "prior_gap": gap}
     real, _ = judge.judge(as_distributions(drawings.tensor(rows)))

@@ -138,7 +138,7 @@ def test_what_is_usual_depends_on_the_architecture():
     assert (small.learning_rate, small.gain, small.latent) == (1e-3, 3.0, 100)
     assert (large.learning_rate, large.gain, large.latent) == (3e-4, 1.0, 256)
     assert usual_weights(small)[0] < 1 <= usual_weights(large)[0]
-    assert len(usual_weights(settings(load_drawings("digits")))) == 5  # those of the set
+    assert len(usual_weights(settings(load_drawings("digits")))) == 3  # those of the set
 
 
 def test_the_cost_is_that_which_was_asked_for(digits):
