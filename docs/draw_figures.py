@@ -1,4 +1,4 @@
-"""Draw the figures of the paper that pages show, small, into ``docs/results/figures``.
+"""Draw the figures that pages show, small, into ``docs/results/figures``.
 
 ``python docs/draw_figures.py``; those of ``geosoftmax figures`` have more colours and are larger.
 """
@@ -10,7 +10,8 @@ from PIL import Image
 from rich.console import Console
 
 from geosoftmax_experiments import files
-from geosoftmax_experiments.figures import run
+from geosoftmax_experiments.figures import run, save
+from geosoftmax_experiments.figures.spectra import draw_spectra
 
 FOLDER = Path(__file__).parent / "results" / "figures"
 #: Those that need no data and no training.
@@ -21,7 +22,8 @@ def main() -> None:
     """Draw each, and write it with 256 colours: less than half the bytes, and no one sees it."""
     with tempfile.TemporaryDirectory() as folder:
         run(NAMES, Path(folder), Console(quiet=True))
-        for name in NAMES:
+        save(draw_spectra(), Path(folder) / "spectra")
+        for name in (*NAMES, "spectra"):
             with Image.open(Path(folder) / f"{name}.png") as drawn:
                 small = drawn.convert("RGB").quantize(256, dither=Image.Dither.NONE)
             files.write(

@@ -83,6 +83,9 @@ def figures(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder of the pictures, PNG and SVG.")
     ] = Path("results/figures"),
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Figures 4 to 6 with the paper's cost, p = 2.")
+    ] = False,
 ) -> None:
     """Draw the figures of the paper in a minute: 1 to 3 from the library, 4 to 6 from its results.
 
@@ -90,7 +93,7 @@ def figures(
     """
     from geosoftmax_experiments.figures import run
 
-    run(names or [], output, Console())
+    run(names or [], output, Console(), paper)
 
 
 @app.command()

@@ -136,9 +136,9 @@ def draw(rows: list[Row], noise: float) -> Figure:
     """Draw one line of pictures for each digit."""
     titles = [
         "drawing α",
-        "distance field ∇Ω(α)",
+        "∇Ω(α): minus the\ndistance to the ink",
         "its geometric\nsoftmax",
-        f"field + noise {noise:g}",
+        f"the field, with\nnoise {noise:g}",
         *(f"its {link}\nsoftmax" if link == "geometric" else f"its {link}" for link in LINKS),
     ]
     figure, axes = plt.subplots(

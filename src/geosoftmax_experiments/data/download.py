@@ -40,6 +40,14 @@ FILES = {
         f"{_MNIST}/t10k-images-idx3-ubyte.gz",
         "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
     ),
+    "mnist/train-labels-idx1-ubyte.gz": Published(
+        f"{_MNIST}/train-labels-idx1-ubyte.gz",
+        "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+    ),
+    "mnist/t10k-labels-idx1-ubyte.gz": Published(
+        f"{_MNIST}/t10k-labels-idx1-ubyte.gz",
+        "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+    ),
 }
 
 

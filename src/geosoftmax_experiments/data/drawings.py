@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from geosoftmax_experiments.data.download import find
-from geosoftmax_experiments.data.images import find_pictures, read_picture
+from geosoftmax_experiments.data.images import find_pictures, paper, picture_size, read_picture
 from geosoftmax_experiments.data.strokes import read_strokes
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.files import map_array
@@ -36,6 +36,12 @@ __all__ = ["NAMES", "Drawings", "Split", "as_distributions", "load_drawings"]
 AGAIN = "The file is damaged or truncated: download it again."
 #: The side at which strokes are drawn unless one is asked for.
 STROKE_SIZE = 64
+#: The seed by which sets are split. Results from before there was p were made with 0.
+SPLIT = 1
+#: Pictures of a folder that are larger than this, or of several sizes, become so small by default.
+LARGE, USUAL_SIZE = 64, 28
+#: Pictures that are looked at to tell paper from ink.
+LOOKED_AT = 1000
 #: Bytes of an idx file, unpacked: MNIST has 47 million.
 MOST_IDX = 2**28
 
@@ -61,12 +67,21 @@ class Drawings:
         The pictures that are not blank.
     last : int
         How many of the last pictures the publisher keeps for testing.
+    seed : int
+        Decides which pictures are for training, validation and test.
+    size : int or None
+        The side at which they were read, where that is not their own.
+    invert : bool
+        Whether dark was taken for ink.
     """
 
     name: str
     images: np.ndarray
     rows: np.ndarray
     last: int = 0
+    seed: int = SPLIT
+    size: int | None = None
+    invert: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -78,13 +93,18 @@ class Drawings:
         """How many pictures were dropped, as they hold no ink."""
         return len(self.images) - len(self.rows)
 
-    def split(self, seed: int = 0) -> Split:
-        """Return rows for training, validation (a tenth) and test (the published, or a tenth)."""
-        apart = self.rows >= len(self.images) - self.last
+    def split(self) -> Split:
+        """Return rows for training, validation (a tenth) and test (a tenth).
+
+        Seed 0 keeps the publisher's test part, where there is one. Other seeds divide all pictures
+        anew: that part has been looked at.
+        """
+        published = self.last if self.seed == 0 else 0
+        apart = self.rows >= len(self.images) - published
         rows, test = self.rows[~apart], self.rows[apart]
-        rows = np.random.default_rng(seed).permutation(rows)
-        tenth = len(self.rows[~apart]) // 10
-        if not self.last:
+        rows = np.random.default_rng(self.seed).permutation(rows)
+        tenth = len(rows) // 10
+        if not published:
             rows, test = rows[tenth:], rows[:tenth]
         found = Split(rows[tenth:], rows[:tenth], test)
         if min(map(len, found)) == 0:
@@ -113,6 +133,11 @@ class Drawings:
             found.update(np.ascontiguousarray(part).tobytes())
         return found.hexdigest()[:12]
 
+    def labels(self) -> np.ndarray | None:
+        """Return the class of each picture, where the set has classes."""
+        read = LABELS.get(self.name)
+        return None if read is None else read()[: len(self.images)]
+
     def tensor(self, rows: np.ndarray) -> Tensor:
         """Return pictures as bytes."""
         return torch.from_numpy(np.ascontiguousarray(self.images[rows]))
@@ -138,7 +163,12 @@ def as_distributions(images: Tensor) -> Tensor:
 
 
 def load_drawings(
-    name: str, *, size: int | None = None, limit: int | None = None, invert: bool = False
+    name: str,
+    *,
+    size: int | None = None,
+    limit: int | None = None,
+    invert: bool | None = None,
+    seed: int = SPLIT,
 ) -> Drawings:
     """Read a set by its name or path.
 
@@ -147,11 +177,15 @@ def load_drawings(
     name : str
         One of `NAMES`, or a path.
     size : int, optional
-        The side at which strokes are drawn [64], or to which pictures are resized [as they are].
+        The side at which strokes are drawn [64], or to which pictures of a folder are resized [as
+        they are where all have one size, of at most `LARGE`; else `USUAL_SIZE`].
     limit : int, optional
         Only so many pictures, the first ones.
-    invert : bool
-        Dark is ink.
+    invert : bool, optional
+        Dark is ink. By default what most edges are is paper: bright ones mean that dark is ink.
+        Sets by name, and strokes, are bright on dark.
+    seed : int
+        Of the split.
     """
     if size is not None and size < 4:
         raise UserError(f"A size of {size} leaves nothing to draw.", "Take at least 4.")
@@ -165,11 +199,16 @@ def load_drawings(
     images, last = read(size, limit)
     if limit is not None and len(images) > limit:
         images, last = images[:limit], 0
+    if invert is None:
+        own = name not in NAMES and not name.endswith(".ndjson")
+        invert = own and float(np.median([paper(x) for x in images[:LOOKED_AT]])) > 127
     if invert:
         images = 255 - images
     inked = [part.max((1, 2)) > part.min((1, 2)) for part in _parts(images)]
     rows = np.flatnonzero(np.concatenate(inked))
-    return Drawings(name, images, rows, last)
+    resized = size is None and Path(name).is_dir() and images.shape[1:] == (USUAL_SIZE, USUAL_SIZE)
+    size = USUAL_SIZE if resized else size
+    return Drawings(name, images, rows, last, seed, size, invert)
 
 
 def _parts(images: np.ndarray) -> list[np.ndarray]:
@@ -220,6 +259,18 @@ def _strokes(place: str) -> Reader:
     return read
 
 
+def _mnist_labels() -> np.ndarray:
+    parts = (_read_idx(find(f"mnist/{part}-labels-idx1-ubyte.gz"), 1) for part in _MNIST_PARTS)
+    return np.concatenate(list(parts))
+
+
+def _digit_labels() -> np.ndarray:
+    from sklearn.datasets import load_digits
+
+    data: Any = load_digits()
+    return data.target
+
+
 _MNIST_PARTS = ("train", "t10k")
 NAMES: dict[str, tuple[Reader, bool]] = {
     "digits": (_digits, False),
@@ -228,6 +279,8 @@ NAMES: dict[str, tuple[Reader, bool]] = {
     "drawings": (_strokes("quickdraw/simplified/mixed.ndjson"), True),
     "cat-strokes": (_strokes("quickdraw/simplified/cat.ndjson"), True),
 }
+#: The classes of the sets that have some.
+LABELS: dict[str, Callable[[], np.ndarray]] = {"digits": _digit_labels, "mnist": _mnist_labels}
 
 
 # ------------------------------------------------------------------ files
@@ -249,14 +302,16 @@ def _read_npy(path: Path) -> np.ndarray:
     return found.reshape(-1, side, side)
 
 
-def _read_idx(path: Path) -> np.ndarray:
-    """Read MNIST's pictures: four numbers of four bytes, then the pixels."""
+def _read_idx(path: Path, axes: int = 3) -> np.ndarray:
+    """Read MNIST's pictures, or labels (one axis): numbers of four bytes, then the bytes."""
+    size = 4 * (1 + axes)
     try:
         with gzip.open(path) as file:
-            header = file.read(16)
-            magic, *shape = struct.unpack(">4i", header) if len(header) == 16 else (0,)
-            if magic != 2051:
-                raise UserError(f"{path} holds no pictures of the idx format.", AGAIN)
+            header = file.read(size)
+            magic, *shape = struct.unpack(f">{1 + axes}i", header) if len(header) == size else (0,)
+            if magic != 2048 + axes:
+                what = "pictures" if axes == 3 else "labels"
+                raise UserError(f"{path} holds no {what} of the idx format.", AGAIN)
             size = math.prod(shape)
             if min(shape) < 1 or size > MOST_IDX:
                 raise UserError(
@@ -279,15 +334,8 @@ def _read_idx(path: Path) -> np.ndarray:
 def _read_folder(folder: Path, size: int | None, limit: int | None) -> np.ndarray:
     """Read the pictures of a folder in the order of their names."""
     paths = find_pictures(folder)[:limit]
-    first, *others = (read_picture(path, size) for path in paths)
-    for path, picture in zip(paths[1:], others, strict=True):
-        if picture.shape != first.shape:
-            raise UserError(
-                f"{path} has {_pixels(picture)} pixels, {paths[0].name} has {_pixels(first)}.",
-                "Pictures of a set are of one size; --size 64 resizes them all to 64×64.",
-            )
-    return np.stack([first, *others])
-
-
-def _pixels(picture: np.ndarray) -> str:
-    return " × ".join(map(str, picture.shape))
+    if size is None:
+        sizes = {picture_size(path) for path in paths}
+        if len(sizes) > 1 or max(max(sides) for sides in sizes) > LARGE:
+            size = USUAL_SIZE
+    return np.stack([read_picture(path, size) for path in paths])

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from geosoftmax_experiments.errors import UserError
 
-__all__ = ["FORMATS", "MOST_PIXELS", "find_pictures", "read_picture"]
+__all__ = ["FORMATS", "MOST_PIXELS", "find_pictures", "paper", "picture_size", "read_picture"]
+
+T = TypeVar("T")
 
 #: What is read, by content; Pillow's other readers (some start programs) are never tried.
 FORMATS = ("PNG", "JPEG", "TIFF", "WEBP")
@@ -29,15 +33,24 @@ def find_pictures(folder: Path) -> list[Path]:
     return paths
 
 
+def picture_size(path: Path) -> tuple[int, int]:
+    """Return the sides of a picture, which only its header says."""
+    return _guarded(path, _size)
+
+
 def read_picture(path: Path, size: int | None = None) -> np.ndarray:
     """Return a picture as grey bytes, of shape ``(h, w)``; what is clear is white.
 
     With `size` it becomes ``(size, size)``: what is wider or higher is shrunk, never squeezed.
     """
+    return _guarded(path, lambda path: _read(path, size))
+
+
+def _guarded(path: Path, read: Callable[[Path], T]) -> T:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's: of damage that is an error, or harmless
-            return _read(path, size)
+            return read(path)
     except UserError:
         raise
     except Exception as error:  # whatever a damaged file makes of Pillow
@@ -46,6 +59,13 @@ def read_picture(path: Path, size: int | None = None) -> np.ndarray:
             f"{path} cannot be read: {reason}",
             "The file is damaged, or neither PNG, JPEG, TIFF nor WebP.",
         ) from None
+
+
+def _size(path: Path) -> tuple[int, int]:
+    from PIL import Image
+
+    with Image.open(path, formats=FORMATS) as opened:
+        return opened.size
 
 
 def _read(path: Path, size: int | None) -> np.ndarray:
@@ -68,8 +88,8 @@ def _read(path: Path, size: int | None) -> np.ndarray:
             image = Image.alpha_composite(Image.new("RGBA", clear.size, "white"), clear)
         grey = image.convert("L")
     if size is not None and grey.size != (size, size):
-        paper = _paper(np.asarray(grey))
-        grey = ImageOps.pad(grey, (size, size), Image.Resampling.BOX, color=paper)
+        ground = paper(np.asarray(grey))
+        grey = ImageOps.pad(grey, (size, size), Image.Resampling.BOX, color=ground)
     return np.asarray(grey)
 
 
@@ -79,7 +99,7 @@ def _high_bytes(pixels: np.ndarray, path: Path) -> np.ndarray:
     return (pixels / 257).astype(np.uint8)
 
 
-def _paper(picture: np.ndarray) -> int:
+def paper(picture: np.ndarray) -> int:
     """Return what is drawn on: the commonest grey along the edges."""
     edges = np.concatenate([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
     return int(np.bincount(edges).argmax())

@@ -12,8 +12,8 @@ name           what it shows
 =============  =========================================================================
 
 Figures 4 to 6 are drawn from results that are installed with the application; ``geosoftmax vae
-compare`` wrote them. A function of `FIGURES` takes a console, on which it shows its progress, and
-returns a figure.
+compare`` wrote them. Until there are some with p = 1, these are with the paper's cost. A function
+of `FIGURES` takes a console, on which it shows its progress, and returns a figure.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.figures.drawings import draw_cats, draw_drawings, draw_mnist
 from geosoftmax_experiments.figures.fields import draw_fields
 from geosoftmax_experiments.figures.levels import draw_levels
+from geosoftmax_experiments.figures.stored import has_ours
 from geosoftmax_experiments.figures.style import save
 from geosoftmax_experiments.figures.training import draw_training
 
 __all__ = ["FIGURES", "draw_cats", "draw_drawings", "draw_fields", "draw_levels", "draw_mnist",
            "draw_training", "run", "save"]  # fmt: skip
 
-FIGURES: dict[str, Callable[[Console], Figure]] = {
+FIGURES: dict[str, Callable[..., Figure]] = {
     "fields": draw_fields,
     "levels": draw_levels,
     "training": draw_training,
@@ -42,12 +43,15 @@ FIGURES: dict[str, Callable[[Console], Figure]] = {
     "mnist": draw_mnist,
     "drawings": draw_drawings,
 }
+#: Those that are drawn from stored results.
+SETS = ("cats", "mnist", "drawings")
 
 
-def run(names: Sequence[str], folder: Path, console: Console) -> list[Path]:
+def run(names: Sequence[str], folder: Path, console: Console, paper: bool = False) -> list[Path]:
     """Draw the figures of these names, all where there are none; return the files.
 
-    One that cannot be drawn does not keep back the others: a `UserError` names it at the end.
+    `paper` asks for results with the paper's cost in Figures 4 to 6, where there are others. One
+    that cannot be drawn does not keep back the others: a `UserError` names it at the end.
     """
     unknown = [name for name in names if name not in FIGURES]
     if unknown:
@@ -56,9 +60,15 @@ def run(names: Sequence[str], folder: Path, console: Console) -> list[Path]:
         )
     drawn: dict[str, list[Path]] = {}
     failed: dict[str, UserError] = {}
+    if not paper and (lacking := [n for n in names or FIGURES if n in SETS and not has_ours(n)]):
+        console.print(
+            f"{', '.join(lacking)}: with the paper's cost, p = 2. No results with p = 1 are stored "
+            "yet: geosoftmax vae compare makes them.",
+            soft_wrap=True,
+        )
     for name in names or FIGURES:
         try:
-            figure = FIGURES[name](console)
+            figure = FIGURES[name](console, *([paper] if name in SETS else []))
         except UserError as error:
             failed[name] = error
         else:

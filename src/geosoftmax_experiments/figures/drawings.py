@@ -29,22 +29,22 @@ __all__ = ["draw_cats", "draw_drawings", "draw_mnist"]
 LABEL, GAP, HEAD, FOOT, CURVES = 1.1, 0.25, 0.32, 0.45, 3.1
 
 
-def draw_cats(console: Console) -> Figure:
+def draw_cats(console: Console, paper: bool = False) -> Figure:
     """Draw Figure 4: cats of 28×28 pixels, and the divergence during training."""
-    stored = read_stored("cats")
+    stored = read_stored("cats", paper)
     figure = _draw_lines(stored, 5, CURVES, "Figure 4: cats", console)
     _draw_curves(figure, stored)
     return figure
 
 
-def draw_mnist(console: Console) -> Figure:
+def draw_mnist(console: Console, paper: bool = False) -> Figure:
     """Draw Figure 5: digits of MNIST."""
-    return _draw_lines(read_stored("mnist"), 5, 0.0, "Figure 5: mnist", console)
+    return _draw_lines(read_stored("mnist", paper), 5, 0.0, "Figure 5: mnist", console)
 
 
-def draw_drawings(console: Console) -> Figure:
+def draw_drawings(console: Console, paper: bool = False) -> Figure:
     """Draw Figure 6: drawings of 64×64 pixels, by convolutions."""
-    return _draw_lines(read_stored("drawings"), 4, 0.0, "Figure 6: drawings", console)
+    return _draw_lines(read_stored("drawings", paper), 4, 0.0, "Figure 6: drawings", console)
 
 
 # ------------------------------------------------------------------ drawings
@@ -90,7 +90,8 @@ def _rates(stored: Stored) -> str:
     return (
         "Not one weight for all: each layer at the weight, of those tried, whose latent KL is "
         "nearest to that of softmax.\n"
-        f"Softmax spends {min(shares):.2f} to {max(shares):.2f} times the nats of the others."
+        f"Softmax spends {min(shares):.2f} to {max(shares):.2f} times the nats of the others. "
+        f"Cost: {stored.cost}."
     )
 
 

@@ -49,7 +49,7 @@ def draw_fields(console: Console) -> Figure:
             f"total variation to α {difference:.0e}\ncertified gap {float(solution.gap):.0e}",
             fontsize=SMALL,
         )
-    titles = ("measure α", "distance field ∇Ω(α)", "its geometric softmax", "its softmax")
+    titles = ("measure α", "∇Ω(α): minus the distance", "its geometric softmax", "its softmax")
     for axis, title in zip(axes[0], titles, strict=True):
         axis.set_title(title, fontsize=SMALL + 1)
     return figure

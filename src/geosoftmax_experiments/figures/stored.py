@@ -19,11 +19,14 @@ from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.files import read_json
 from geosoftmax_experiments.vae.layers import LAYERS
 from geosoftmax_experiments.vae.pictures import read_pictures
+from geosoftmax_experiments.vae.presets import PAPER_P
 
-__all__ = ["STORED", "Stored", "read_stored"]
+__all__ = ["STORED", "Stored", "has_ours", "read_stored"]
 
 STORED = Path(__file__).parents[1] / "stored" / "drawings"
 AGAIN = "It comes with geosoftmax: install the package again."
+#: What the names of folders end in whose results have our cost, p = 1.
+OURS = "-p1"
 #: What is read of the rows.
 COLUMNS = ["loss", "weight", "seed", "epoch", "seconds", "hausdorff", "latent_kl"]
 
@@ -34,6 +37,8 @@ class Stored:
 
     Parameters
     ----------
+    cost : str
+        Of the output layers, in words.
     rows : DataFrame
         A row for each loss, weight, seed and measured epoch.
     weights : dict of float
@@ -45,6 +50,7 @@ class Stored:
         For each loss: what became of the test drawings, and drawings of codes from the prior.
     """
 
+    cost: str
     rows: Any
     weights: dict[str, float]
     drawings: np.ndarray
@@ -58,13 +64,24 @@ class Stored:
         return float(own.loc[own["epoch"].idxmax(), "latent_kl"])
 
 
-def read_stored(name: str) -> Stored:
-    """Read the comparison on a set: ``cats``, ``mnist`` or ``drawings``."""
-    folder = STORED / name
+def has_ours(name: str) -> bool:
+    """Whether results with a cost that is not the paper's are stored for a set."""
+    return (STORED / f"{name}{OURS}").exists()
+
+
+def read_stored(name: str, paper: bool = False) -> Stored:
+    """Read the comparison on a set: ``cats``, ``mnist`` or ``drawings``.
+
+    Ours where there is one, unless the paper's cost is asked for.
+    """
+    folder = STORED / (f"{name}{OURS}" if has_ours(name) and not paper else name)
     path = folder / "results.json"
     with _whole(path):
         results = read_json(path)
         rows = pd.DataFrame(results["rows"])[COLUMNS]
+        common = results["settings"]["common"]
+        p = common.get("p", PAPER_P)  # results from before there was p
+        cost = f"p = {p:g}, scale {common['scale']:g}{', as in the paper' * (p == PAPER_P)}"
         weights = {loss: float(weight) for loss, weight in results["pictures_at_weight"].items()}
         names = {loss: LAYERS[loss].label for loss in weights}
     path = folder / "pictures.npz"
@@ -78,7 +95,8 @@ def read_stored(name: str) -> Stored:
             {loss: shown[picture][names[loss]] for loss in weights}
             for picture in ("reconstructions", "samples")
         )
-        return Stored(rows, weights, shown["reconstructions"]["drawing"], reconstructions, samples)
+        drawings = shown["reconstructions"]["drawing"]
+        return Stored(cost, rows, weights, drawings, reconstructions, samples)
 
 
 @contextlib.contextmanager

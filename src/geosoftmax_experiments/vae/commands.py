@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from geosoftmax_experiments.errors import Stopped
+from geosoftmax_experiments.errors import Stopped, UserError
 from geosoftmax_experiments.options import (
     BackendOptions,
     check_picture,
@@ -22,12 +22,15 @@ from geosoftmax_experiments.options import (
 )
 from geosoftmax_experiments.vae.presets import (
     ARCHITECTURES,
+    COMPARED,
     GPU_JOBS,
     LOSSES,
     OTHER,
+    PAPER_P,
     PARTS,
     PRESETS,
     STARTS,
+    P,
     describe,
 )
 
@@ -55,6 +58,8 @@ def _option(help: str, *flags: str, usual: str = "", **others: Any) -> Any:
 _DATA = (
     f"{', '.join(PRESETS)}; or a folder of pictures (PNG, JPEG, TIFF, WebP), a .npy, an .ndjson."
 )
+#: Pictures with more pixels are warned of.
+LARGE_PIXELS = 64 * 64
 _REPLAY = (
     "Record a step as a CUDA graph and replay it: on one GPU, in 32-true or bf16-mixed, without "
     "--compile and --anneal."
@@ -66,9 +71,18 @@ class RunOptions:
     """What the weights of a run depend on, and where it is trained."""
 
     data: Annotated[str, _option(_DATA)] = "digits"
-    size: Annotated[int | None, _option("Side of the drawings, for strokes and pictures.")] = None
+    size: Annotated[
+        int | None,
+        _option(
+            "Side of the drawings, for strokes and pictures.",
+            show_default="strokes 64; pictures: their own up to 64, else 28",
+        ),
+    ] = None
     limit: Annotated[int | None, _option("Only so many drawings, the first.", min=10)] = None
-    invert: Annotated[bool, _option("Dark is ink, as on paper.", "--invert")] = False
+    invert: Annotated[
+        bool | None,
+        _option("Dark is ink, as on paper.", "--invert/--no-invert", show_default="guessed"),
+    ] = None
     epochs: Annotated[int | None, _option("Epochs.", usual="epochs")] = None
     batch: Annotated[
         int | None, _option("Drawings of a step, on all devices together.", usual="batch")
@@ -88,9 +102,25 @@ class RunOptions:
     start: Annotated[
         str, _option(f"Scores begin at {' or '.join(STARTS)}: those of the mean drawing.")
     ] = STARTS[0]
-    scale: Annotated[
-        float | None, _option("Cost: times squared distance of pixels.", usual="scale")
+    p: Annotated[
+        float | None,
+        _option("Cost: exponent of the distance of pixels, axis by axis.", show_default=f"{P:g}"),
     ] = None
+    scale: Annotated[
+        float | None,
+        _option(
+            "Cost: times that.",
+            show_default=f"{describe('scale')}; p = 2: {describe('paper_scale')}",
+        ),
+    ] = None
+    smoothing: Annotated[
+        float | None,
+        _option("Scores are smoothed by exp(-C / this), if the loss says so.", usual="smoothing"),
+    ] = None
+    paper: Annotated[bool, _option("The paper's cost: p = 2, scale 1/2 (digits 2).", "--paper")] = (
+        False
+    )
+    split: Annotated[int, _option("Seed that divides the data for training and test.")] = 1
     anneal: Annotated[
         float, _option("Share of the epochs in which the cost rises from a tenth.")
     ] = 0.0
@@ -109,7 +139,8 @@ class RunOptions:
         """Read the data, and say what there is."""
         from geosoftmax_experiments.data.drawings import load_drawings
 
-        drawings = load_drawings(self.data, size=self.size, limit=self.limit, invert=self.invert)
+        read = {name: getattr(self, name) for name in ("size", "limit", "invert")}
+        drawings = load_drawings(self.data, **read, seed=self.split)
         (height, width), counts = drawings.shape, drawings.counts()
         say = partial(console.print, soft_wrap=True)
         say(
@@ -117,15 +148,28 @@ class RunOptions:
             f"{counts['validation']} to validate, {counts['test']} to test"
             + (f"; dropped as they are blank: {drawings.blank}." if drawings.blank else ".")
         )
+        own = self.data not in PRESETS
+        if own and self.invert is None and drawings.invert:
+            say("Dark on bright, so dark is ink; if that is wrong, say --no-invert.")
+        if own and self.size is None and drawings.size is not None:
+            say(
+                f"The pictures are large, or of several sizes: read as {height}×{width}. --size 64 "
+                "shows more, and wants a GPU."
+            )
         if (ink := drawings.ink()) > 0.5:
-            dark = "take --invert if they are dark on white"
-            remedy = "leave out --invert" if self.invert else dark
-            say(f"Warning: most of each picture is ink ({ink:.0%} on average): {remedy}.")
-        convolutions = drawings.shape == (64, 64) and self.architecture != "mlp"
-        if convolutions and not self.machine().on_gpu:
+            remedy = "--no-invert" if drawings.invert else "--invert"
+            say(f"Warning: most of each picture is ink ({ink:.0%} on average): try {remedy}.")
+        on_gpu = self.machine().on_gpu
+        if drawings.shape == (64, 64) and self.architecture != "mlp" and not on_gpu:
             say(
                 "64×64 drawings have the DCGAN, which takes seconds a step without a GPU. "
                 "--size 28, or --architecture mlp, is quick."
+            )
+        if (pixels := height * width) > LARGE_PIXELS:
+            times = pixels * max(height, width) / 28**3
+            say(
+                f"Warning: {pixels:,} pixels a picture. A step takes some {times:,.0f} times as "
+                "long as at 28×28; --size 64 or less is what the networks were made for."
             )
         return drawings
 
@@ -133,9 +177,16 @@ class RunOptions:
         """Return the settings of a run; before the data are read, to see whether they are valid."""
         from geosoftmax_experiments.vae.settings import draft_settings, make_settings
 
-        apart = ("data", "replay", "accelerator")
+        apart = ("data", "replay", "accelerator", "paper", "split")
         names = [field.name for field in fields(RunOptions) if field.name not in apart]
         asked = {name: getattr(self, name) for name in names} | run
+        if self.paper:
+            for name in ("p", "scale", "smoothing"):
+                if asked[name] is not None:
+                    raise UserError(
+                        f"--paper and --{name} contradict each other.", "Leave one of them out."
+                    )
+            asked["p"] = PAPER_P
         if drawings is None:
             return draft_settings(self.data, **asked)
         return make_settings(drawings, **asked)
@@ -204,7 +255,7 @@ class CompareOptions(BackendOptions, RunOptions):
     output: Annotated[
         Path | None, _option("Folder.", "--output", "-o", show_default="results/vae-DATA")
     ] = None
-    losses: Annotated[str, _option("Output layers, separated by commas.")] = ",".join(LOSSES[:5])
+    losses: Annotated[str, _option("Output layers, separated by commas.")] = ",".join(COMPARED)
     weights: Annotated[
         str | None, _option("Weights of the latent KL, separated by commas.", usual="weights")
     ] = None
@@ -224,7 +275,14 @@ def compare(options: CompareOptions) -> None:
     Workers of a dask cluster write to the same folder: start them with one thread each.
     """
     console = Console()
-    from geosoftmax_experiments.vae.comparing import Comparison, Shared, do_runs, time_losses
+    from geosoftmax_experiments.vae.comparing import (
+        JUDGE,
+        Comparison,
+        Shared,
+        do_runs,
+        time_losses,
+    )
+    from geosoftmax_experiments.vae.judge import open_judge
     from geosoftmax_experiments.vae.settings import usual_weights
 
     machine = options.machine(talk=False)
@@ -242,10 +300,13 @@ def compare(options: CompareOptions) -> None:
 
     comparison()
     drawings = options.load(console)
-    shared = Shared(comparison(drawings), drawings, machine)
-    with shared.comparison.store.opened(fresh=options.fresh):
+    asked = comparison(drawings)
+    with asked.store.opened(fresh=options.fresh):
         try:
-            shared.comparison.measured()  # runs that are damaged are noticed before any work
+            asked.measured()  # runs that are damaged are noticed before any work
+            with console.status("Training what judges samples"):
+                judge = open_judge(drawings, folder / JUDGE)
+            shared = Shared(asked, drawings, machine, judge)
             time_losses(shared, console)
             do_runs(shared, backend, console)
             _report(shared, console)
@@ -253,17 +314,62 @@ def compare(options: CompareOptions) -> None:
             raise Stopped(f"the runs that were done are kept in {folder}", error) from None
 
 
+@dataclass(frozen=True, kw_only=True)
+class ChooseOptions(CompareOptions):
+    """The options of `choose`."""
+
+    output: Annotated[
+        Path | None, _option("Folder.", "--output", "-o", show_default="results/choose-DATA")
+    ] = None
+    scales: Annotated[str, _option("Scales to try, separated by commas.")] = "0.5,1,2"
+    smoothings: Annotated[str, _option("Smoothings to try; 0 is none.")] = "0,1,2"
+    on: Annotated[str, _option("Always validation.", hidden=True)] = "validation"
+    seeds: Annotated[int | None, _option("Runs of each.", show_default="1")] = None
+
+
+@app.command()
+@parsed
+def choose(options: ChooseOptions) -> None:
+    """Choose scale and smoothing of the cost for a set, on its validation drawings.
+
+    Every candidate is compared with softmax at equal latent KL, by the divergence and by measures
+    that nobody trains on. The one whose worst measure is lowest is chosen. What was stopped is
+    continued by the same command.
+    """
+    console = Console()
+    from geosoftmax_experiments.vae import choosing
+    from geosoftmax_experiments.vae.settings import usual_weights
+
+    machine = options.machine(talk=False)
+    backend = options.where(GPU_JOBS if machine.on_gpu else -1)
+    scales = read_numbers("--scales", options.scales)
+    smoothings = read_numbers("--smoothings", options.smoothings)
+    options.settings(loss=LOSSES[0], weight=1.0, seed=0)
+    drawings = options.load(console)
+    common = options.settings(drawings, loss=LOSSES[0], weight=1.0, seed=0)
+    swept = options.weights and read_numbers("--weights", options.weights)
+    sweep = (swept or usual_weights(common), options.seeds or 1)
+    folder = options.output or Path("results") / f"choose-{Path(options.data).stem}"
+    try:
+        ranked = choosing.choose(
+            folder, common, scales, smoothings, sweep, drawings, machine, backend, console
+        )
+    except KeyboardInterrupt as error:
+        raise Stopped(f"the runs that were done are kept in {folder}", error) from None
+    console.print(ranked.round(3).to_string())
+    console.print(f"Chosen: {ranked.index[0]}. Report saved to {folder.resolve()}", soft_wrap=True)
+
+
 def _report(shared: Shared, console: Console) -> None:
     import pandas as pd
 
-    from geosoftmax_experiments.vae.report import console_table, console_verdicts, write_report
+    from geosoftmax_experiments.vae.report import write_report
+    from geosoftmax_experiments.vae.tables import console_standings
 
     comparison = shared.comparison
     with console.status("Drawing"):
-        page = write_report(comparison, shared.drawings)
-    rows = pd.DataFrame(comparison.records())
-    console.print(console_table(comparison, rows))
-    console.print(console_verdicts(rows), soft_wrap=True)
+        page = write_report(shared)
+    console.print(console_standings(pd.DataFrame(comparison.records())), soft_wrap=True)
     if comparison.seeds == 1:
         console.print(
             "One run of each is a quick look: docs/drawings.md says what longer ones gave on "
@@ -302,25 +408,47 @@ class PictureOptions:
 class SampleOptions(PictureOptions):
     """The options of `sample`."""
 
+    fitted: Annotated[
+        bool, _option("Codes of a mixture that fits the codes of training drawings.", "--fitted")
+    ] = False
+
     seed: Annotated[int, _option("Seed of the codes.")] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReconstructOptions(PictureOptions):
+    """The options of `reconstruct`."""
+
+    data: Annotated[
+        str | None,
+        _option("Other drawings, named as in `train`.", show_default="the run's, for test"),
+    ] = None
 
 
 @app.command()
 @parsed
-def reconstruct(options: PictureOptions) -> None:
-    """Draw test drawings above what a run makes of them."""
+def reconstruct(options: ReconstructOptions) -> None:
+    """Draw test drawings, or others, above what a run makes of them."""
     from geosoftmax_experiments.vae.pictures import reconstructions
 
-    _draw(options, lambda run: reconstructions(run, options.count))
+    _draw(options, lambda run: reconstructions(run, options.count, options.data))
 
 
 @app.command()
 @parsed
 def sample(options: SampleOptions) -> None:
-    """Draw samples from the prior of a run."""
-    from geosoftmax_experiments.vae.pictures import samples
+    """Draw samples from the prior of a run, or from a density that was fitted to its codes."""
+    from geosoftmax_experiments.vae.pictures import prior_codes
+    from geosoftmax_experiments.vae.samples import fit_codes
 
-    _draw(options, lambda run: samples(run, options.count, options.seed))
+    def lines(run: Any) -> dict[str, Any]:
+        if options.fitted:
+            code = fit_codes(run, run.settings.load(), options.count, options.seed)
+        else:
+            code = prior_codes(options.count, run.settings.latent, options.seed)
+        return {run.label: run.decode(code)}
+
+    _draw(options, lines)
 
 
 def _draw(options: PictureOptions, lines: Callable[[Any], dict[str, Any]]) -> None:

@@ -1,7 +1,7 @@
 """Compare the output layers: a run for each loss, weight and seed, and all else the same.
 
-Besides what a `Store` has, the folder holds ``timing.json``, and a folder for each run in
-``runs/``.
+Besides what a `Store` has, the folder holds ``timing.json``, the weights of what judges samples
+(``judge.safetensors``), and a folder for each run in ``runs/``.
 A comparison that is stopped continues where it was, also in the middle of a run. Asked for other
 losses, weights or seeds, it does the runs that are new, and compares them with those it has.
 """
@@ -25,20 +25,25 @@ from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.runs import Backend, Unit, one_thread, progress_bar, run
 from geosoftmax_experiments.store import Store, provenance, versions
 from geosoftmax_experiments.vae.checkpoints import forget_state
+from geosoftmax_experiments.vae.judge import Judge
 from geosoftmax_experiments.vae.layers import LAYERS
 from geosoftmax_experiments.vae.measures import MEASURES
+from geosoftmax_experiments.vae.pictures import open_run
+from geosoftmax_experiments.vae.samples import JUDGED, judge_run
 from geosoftmax_experiments.vae.settings import RunSettings
 from geosoftmax_experiments.vae.training import Machine, read_metrics, time_steps, train
 
-__all__ = ["Comparison", "Run", "Shared", "do_runs", "time_losses", "timed_steps"]
+__all__ = ["JUDGE", "Comparison", "Run", "Shared", "do_runs", "time_losses", "timed_steps"]
 
 #: What every row of a run has.
 MEASURED = ("epoch", "step", "seconds", *MEASURES)
 #: Rounds in which steps are timed, and the steps of each: at most, and at least. Hosts of GPUs,
 #: which bound small networks, are slow for a second or two at times: many short rounds.
 ROUNDS = {"cuda": 15, "cpu": 5}
-TIMED = {"cuda": 200, "cpu": 20}
+TIMED = {"cuda": 200, "cpu": 10}
 FEWEST = 5
+#: The file of what judges samples.
+JUDGE = "judge.safetensors"
 #: Seconds to wait for a worker that is still training the same run: those of a cluster finish what
 #: they are doing when their command is stopped.
 PATIENCE = 3600.0
@@ -52,6 +57,7 @@ class Shared(NamedTuple):
     comparison: Comparison
     drawings: Drawings
     machine: Machine
+    judge: Judge
 
 
 @dataclass(frozen=True)
@@ -76,12 +82,15 @@ class Run(Unit):
         return cls(found[1], float(found[2]), int(found[3]))
 
     def work(self, shared: Shared) -> list[dict[str, Any]]:
-        """Train in its own folder; return what was measured."""
-        comparison, drawings, machine = shared
+        """Train in its own folder; return what was measured, and judged at the end."""
+        comparison, drawings, machine, judge = shared
         folder = comparison.run_folder(self)
         with _ONE_AT_A_TIME:
             path = train(comparison.settings(self), drawings, folder, machine, PATIENCE)
-        return read_metrics(path)
+            run = open_run(folder, drawings, "cuda" if machine.on_gpu else "cpu")
+            rows = read_metrics(path)
+            rows[-1] |= judge_run(run, drawings, judge)
+        return rows
 
 
 @dataclass(frozen=True)
@@ -111,7 +120,7 @@ class Comparison:
         """The results of the folder."""
         packages = versions("torch", "pytorch-lightning", "numpy")
         settings = self._common() | {"versions": {"geosoftmax": __version__, **packages}}
-        return Store(self.folder, settings, beside=("runs", "timing.json"))
+        return Store(self.folder, settings, beside=("runs", "timing.json", JUDGE))
 
     def units(self) -> list[Run]:
         """Return the runs asked for, seed by seed, so that a part of the work covers all losses."""
@@ -171,7 +180,7 @@ class Comparison:
         return self.store.commits(unit.key for unit in self.measured())
 
     def records(self) -> list[dict[str, Any]]:
-        """Return all measurements.
+        """Return all measurements; what is judged at the end is None before.
 
         Seconds are steps times the seconds of a step, measured alone; those that the run itself
         took, perhaps beside others, are `own_seconds`.
@@ -180,6 +189,7 @@ class Comparison:
         return [
             {
                 **asdict(unit),
+                **dict.fromkeys(JUDGED),
                 **row,
                 "own_seconds": row["seconds"],
                 "seconds": row["step"] * timing[unit.loss],
@@ -215,13 +225,13 @@ class Comparison:
         return {k: v for k, v in common.items() if k not in ("loss", "weight", "seed")}
 
     def _is_whole(self, rows: Any) -> bool:
-        complete = rows[-1]["epoch"] == self.common.epochs
+        complete = rows[-1]["epoch"] == self.common.epochs and not set(JUDGED) - rows[-1].keys()
         return complete and all(name in row for row in rows for name in MEASURED)
 
 
 def time_losses(shared: Shared, console: Console) -> None:
     """Time the steps of all losses, in turns, unless that was done."""
-    comparison, drawings, machine = shared
+    comparison, drawings, machine, _ = shared
     losses = comparison.all_losses()
     if set(losses) <= comparison.timing()["seconds_per_step"].keys():
         return

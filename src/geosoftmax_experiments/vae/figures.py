@@ -21,44 +21,51 @@ from geosoftmax_experiments.vae.frontier import (
     Rows,
     at_budget,
     compared,
+    curves_at_rate,
     matched_weights,
     mean_frontier,
+    measures_of,
     ratios,
 )
+from geosoftmax_experiments.vae.judge import SAMPLED
 from geosoftmax_experiments.vae.layers import LAYERS
-from geosoftmax_experiments.vae.measures import MEASURES
+from geosoftmax_experiments.vae.measures import COMPARED, MEASURES
+from geosoftmax_experiments.vae.samples import SOURCES
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 
-__all__ = ["draw_curve", "draw_curves", "draw_frontier", "draw_ratio", "plain_numbers"]
+__all__ = ["draw_curve", "draw_curves", "draw_frontier", "draw_measures", "draw_ratio",
+           "draw_samples", "plain_numbers"]  # fmt: skip
 
 AXES = {"epoch": "epochs", "seconds": "seconds of training"}
-MARKERS = dict(zip(LAYERS, "sovD^P", strict=True))
+MARKERS = dict(zip(LAYERS, "sovD^PX", strict=True))
 
 
 def draw_curves(rows: Rows, weight: float, part: str) -> Figure:
-    """Draw the test divergence during training: above at one weight, below at one rate.
+    """Draw the divergence during training, of runs that end at one latent KL.
 
-    Lines are means over seeds, bands reach from the lowest to the highest.
+    It is that of softmax at the weight nearest to the one given whose rate the others come to.
+    Between weights we interpolate. Lines are means over seeds, bands reach from the lowest to the
+    highest.
     """
-    matched = matched_weights(at_budget(rows, "epochs"), weight)
-    swept = set(rows.loc[rows["weight"] == weight, "loss"])  # a comparison may have grown unevenly
-    same = {loss: weight for loss in matched if loss in swept}
-    figure, axes = plt.subplots(2, 2, figsize=(11, 6.4), sharey=True, layout="constrained")
-    for line, (weights, what) in zip(
-        axes,
-        ((same, f"penalty weight {weight:g} for all"), (matched, "nearest latent KL at the end")),
-        strict=True,
-    ):
-        for axis, (x, label) in zip(line, AXES.items(), strict=True):
-            for loss, chosen in weights.items():
-                draw_curve(axis, rows, loss, chosen, x, "{}:\nweight {:g}, KL {:.1f}")
-            axis.set_xlabel(label, fontsize=9)
-            axis.set_title(what, fontsize=10)
-            _log_axis(axis, "y")
-        line[0].xaxis.set_major_locator(MaxNLocator(integer=True))
-        line[1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-        line[0].set_ylabel(f"{MEASURES['hausdorff']}, {part}", fontsize=9)
+    points = at_budget(rows, "epochs")
+    matched = matched_weights(points, weight)
+    reference = REFERENCE if REFERENCE in matched else next(iter(matched))
+    at = (points["loss"] == reference) & (points["weight"] == matched[reference])
+    rate = float(points.loc[at, "latent_kl"].mean())
+    figure, axes = plt.subplots(1, 2, figsize=(11, 3.6), sharey=True, layout="constrained")
+    for loss in matched:
+        runs = curves_at_rate(rows, loss, rate)
+        label = f"{LAYERS[loss].label}, {runs['rate'].mean():.1f} nats"
+        for axis, x in zip(axes, AXES, strict=True):
+            _draw_range(axis, runs, x, "value", loss, label)
+    for axis, label in zip(axes, AXES.values(), strict=True):
+        axis.set_xlabel(label, fontsize=9)
+        _log_axis(axis, "y")
+    axes[0].set_title(f"runs that end at {rate:.1f} nats of latent KL", fontsize=10)
+    axes[0].xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes[0].set_ylabel(f"{MEASURES['hausdorff']}, {part}", fontsize=9)
+    axes[1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 
 
@@ -67,13 +74,7 @@ def draw_frontier(rows: Rows, part: str) -> Figure:
 
     Runs of less than `LEAST_RATE` are not compared, and not drawn.
     """
-
-    def lines(points: Rows, loss: str, direction: str) -> tuple[Rows, Rows]:
-        shown = compared(points)
-        own = shown.loc[shown["loss"] == loss, ["latent_kl", direction]]
-        return own, mean_frontier(shown, loss, direction)
-
-    figure, axes = _draw_panels(rows, list(dict.fromkeys(rows["loss"])), lines)
+    figure, axes = _draw_panels(rows, list(dict.fromkeys(rows["loss"])), _frontier)
     _finish(figure, axes, f"{{}}, {part}")
     return figure
 
@@ -97,6 +98,63 @@ def draw_ratio(rows: Rows, part: str) -> Figure:
         axis.axhline(1.0, color=LAYERS[REFERENCE].colour, linewidth=1.2, label=label)
     _finish(figure, axes, f"{{}}, {part}:\nratio to softmax")
     return figure
+
+
+def draw_measures(rows: Rows, part: str) -> Figure:
+    """Draw each measure besides the divergence against latent KL, at equal epochs."""
+    names = {n: COMPARED[n] for n in measures_of(rows) if n not in DIRECTIONS}
+    figure, axes = _draw_grid(at_budget(rows, "epochs"), names, 3)
+    for axis, label in zip(axes, names.values(), strict=True):
+        axis.set_ylabel(f"{label}, {part}", fontsize=9)
+    return figure
+
+
+def draw_samples(rows: Rows, floors: dict[str, float]) -> Figure:
+    """Draw what is said of samples against latent KL, with that of real drawings as a line."""
+    names = {f"{s}_{n}": f"{label}\n({s})" for s in SOURCES for n, label in SAMPLED.items()}
+    points = at_budget(rows, "epochs")
+    figure, axes = _draw_grid(points, names, len(SAMPLED))
+    for axis, (name, label) in zip(axes, names.items(), strict=True):
+        kind = name.split("_")[1]
+        if kind != "frechet":
+            axis.set_yscale("linear")
+        if kind in ("precision", "recall"):
+            axis.set_ylim(-0.02, 1.02)
+        axis.axhline(floors[kind], color="black", ls=":", lw=1)
+        axis.set_ylabel(label, fontsize=9)
+    axes[0].plot([], [], ":", color="black", lw=1, label="real training drawings")
+    _legend(figure, axes[0])
+    return figure
+
+
+def _draw_grid(points: Rows, names: dict[str, str], columns: int) -> tuple[Figure, list[Axes]]:
+    """Draw a panel for each measure, of all losses against latent KL."""
+    lines = -(-len(names) // columns)
+    figure, axes = plt.subplots(
+        lines, columns, figsize=(11, 3.1 * lines), squeeze=False, sharex=True, layout="constrained"
+    )
+    used = list(axes.flat)[: len(names)]
+    for axis in list(axes.flat)[len(names) :]:
+        axis.set_visible(False)
+    for axis, name in zip(used, names, strict=True):
+        for loss in dict.fromkeys(points["loss"]):
+            own, means = _frontier(points.astype({name: float}), loss, name)
+            _line(axis, loss, own.to_numpy(), means.to_numpy())
+        _log_axis(axis, "x")
+        if compared(points)[name].gt(0).all():
+            _log_axis(axis, "y")
+        else:  # no error, or a kernel distance that is negative
+            _plain_axis(axis)
+        axis.set_xlabel("latent KL (nats)", fontsize=9)
+        axis.tick_params(labelbottom=True)
+    _legend(figure, used[0])
+    return figure, used
+
+
+def _frontier(points: Rows, loss: str, name: str) -> tuple[Rows, Rows]:
+    """Return the runs of a loss, latent KL and measure, and their means over seeds."""
+    shown = compared(points)
+    return shown.loc[shown["loss"] == loss, ["latent_kl", name]], mean_frontier(shown, loss, name)
 
 
 def _draw_panels(
@@ -139,7 +197,14 @@ def _finish(figure: Figure, axes: Any, label: str) -> None:
     for axis in axes.flat:
         _log_axis(axis, "x")
         axis.set_xlim(left=max(axis.get_xlim()[0], LEAST_RATE))
-    handles, labels = axes[0, 0].get_legend_handles_labels()
+    _legend(figure, axes[0, 0])
+
+
+def _legend(figure: Figure, axis: Axes) -> None:
+    """Put the legend of an axis below all, in place of one that is there."""
+    for legend in figure.legends:
+        legend.remove()
+    handles, labels = axis.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
 
 
@@ -151,13 +216,19 @@ def draw_curve(
     The label is a format of the layer's name, its weight, and its latent KL at the end.
     """
     own = rows[(rows["loss"] == loss) & (rows["weight"] == weight)]
-    groups = own.groupby("epoch")
-    place, value = groups[x].mean(), groups["hausdorff"]
     rate = own.loc[own["epoch"] == own["epoch"].max(), "latent_kl"].mean()
-    layer = LAYERS[loss]
-    label = label.format(layer.label, weight, rate)
-    axis.plot(place, value.mean(), color=layer.colour, label=label, **style)
-    axis.fill_between(place, value.min(), value.max(), color=layer.colour, alpha=0.2, linewidth=0)
+    text = label.format(LAYERS[loss].label, weight, rate)
+    _draw_range(axis, own, x, "hausdorff", loss, text, **style)
+
+
+def _draw_range(
+    axis: Axes, runs: Rows, x: str, y: str, loss: str, label: str, **style: Any
+) -> None:
+    """Draw the mean over seeds at each epoch, and the range."""
+    groups, colour = runs.groupby("epoch"), LAYERS[loss].colour
+    place, value = groups[x].mean(), groups[y]
+    axis.plot(place, value.mean(), color=colour, label=label, **style)
+    axis.fill_between(place, value.min(), value.max(), color=colour, alpha=0.2, linewidth=0)
 
 
 def plain_numbers(scale: Axis, subs: Sequence[float]) -> None:
@@ -174,6 +245,10 @@ def _log_axis(axis: Axes, name: str) -> None:
     low, high = scale.get_view_interval()
     fine = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if name == "x" else (1.0, 1.2, 1.5, *range(2, 10))
     plain_numbers(scale, (1.0, 2.0, 5.0) if high > 10 * low else fine)
+    _plain_axis(axis)
+
+
+def _plain_axis(axis: Axes) -> None:
     axis.tick_params(labelsize=8)
     axis.grid(True, color="0.93", zorder=0)
     axis.spines[["top", "right"]].set_visible(False)

@@ -13,9 +13,11 @@ import numpy as np
 import pandas as pd
 from scipy.interpolate import PchipInterpolator
 
-__all__ = ["BUDGETS", "DEAREST", "DIRECTIONS", "Verdict", "affordable_step", "at_budget",
-           "compared", "matched_weights", "mean_frontier", "ratios", "reference_at",
-           "verdicts"]  # fmt: skip
+from geosoftmax_experiments.vae.measures import COMPARED
+
+__all__ = ["BUDGETS", "DEAREST", "DIRECTIONS", "Standing", "Verdict", "affordable_step",
+           "at_budget", "compared", "curves_at_rate", "matched_weights", "mean_frontier",
+           "measures_of", "ratios", "reference_at", "standings", "verdicts"]  # fmt: skip
 
 #: A DataFrame; its own types stop a type checker at every selection.
 Rows = Any
@@ -26,6 +28,8 @@ BUDGETS = ("epochs", "seconds")
 LEAST_RATE = 1.0
 #: Steps are taken to be up to so many times as long as those of softmax.
 DEAREST = 2.0
+#: Values below this count as this: a classifier may make no error.
+LEAST_VALUE = 1e-4
 #: Pictures of rates within this factor may lie side by side.
 ALIKE = 4 / 3
 
@@ -64,6 +68,34 @@ class Verdict(NamedTuple):
         return self.lower_everywhere and self.above == self.runs
 
 
+class Standing(NamedTuple):
+    """How a loss compares with another one, the reference, by one measure at equal rate.
+
+    `ratio` is the geometric mean, over rates and seeds, of its measure over that of the reference;
+    `error` the standard error of that over seeds. At `worse` of `rates` it is worse by more than
+    one standard error.
+    """
+
+    loss: str
+    reference: str
+    measure: str
+    budget: str
+    ratio: float
+    error: float
+    worse: int
+    rates: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is better on the average, and nowhere worse by more than the error."""
+        return self.rates > 0 and self.ratio < 1 and not self.worse
+
+
+def measures_of(rows: Rows) -> list[str]:
+    """Return the measures of `COMPARED` that were taken: results of old have the first two."""
+    return [name for name in COMPARED if name in rows and rows[name].notna().any()]
+
+
 def at_budget(rows: Rows, budget: str) -> Rows:
     """Return where each run is at the end, or when softmax has ended.
 
@@ -84,10 +116,11 @@ def at_budget(rows: Rows, budget: str) -> Rows:
         return rows.loc[runs["epoch"].idxmax()].reset_index(drop=True)
     ends = rows.groupby("loss")["seconds"].max()
     most = ends.get(REFERENCE, ends.min())
-    moving = ["epoch", "seconds", "latent_kl", *DIRECTIONS]
+    taken = [name for name in measures_of(rows) if rows[name].notna().all()]  # not the errors
+    moving = ["epoch", "seconds", "latent_kl", *taken]
     return pd.DataFrame(
         dict(zip(names, which, strict=True))
-        | {name: np.interp(most, run["seconds"], run[name]) for name in moving}
+        | {name: np.interp(most, run["seconds"], run[name].astype(float)) for name in moving}
         for which, run in runs
     )
 
@@ -111,7 +144,7 @@ def reference_at(rates: np.ndarray, values: np.ndarray, at: np.ndarray) -> np.nd
     still has.
     """
     x, order = np.unique(_log(rates), return_index=True)
-    best = np.minimum.accumulate(values[order])
+    best = np.minimum.accumulate(np.maximum(values[order], LEAST_VALUE))
     if len(x) < 2:
         return np.full(len(at), np.nan)
     return np.exp(PchipInterpolator(x, np.log(best), extrapolate=False)(_log(at)))
@@ -127,6 +160,33 @@ def verdicts(rows: Rows) -> list[Verdict]:
                 if loss != REFERENCE and REFERENCE in set(points["loss"]):
                     found.append(_verdict(points, loss, direction, budget))
     return found
+
+
+def standings(rows: Rows, reference: str, budget: str = "epochs") -> list[Standing]:
+    """Compare each loss with the reference by every measure that was taken."""
+    points = at_budget(rows, budget)
+    losses = list(dict.fromkeys(points["loss"]))
+    if reference not in losses:
+        return []
+    found = []
+    for loss in losses:
+        for name in measures_of(points):
+            if loss != reference:
+                found.append(_standing(points, loss, name, reference, budget))
+    return found
+
+
+def _standing(points: Rows, loss: str, name: str, reference: str, budget: str) -> Standing:
+    own = ratios(points, loss, name, reference)
+    logs = np.log(own["ratio"].astype(float))
+    if not len(logs):
+        return Standing(loss, reference, name, budget, np.nan, np.nan, 0, 0)
+    by_rate = logs.groupby(own["weight"]).agg(["mean", "sem"]).fillna(0.0)
+    error = logs.groupby(own["seed"]).mean().sem()
+    worse = (by_rate["mean"] > by_rate["sem"]).sum()
+    ratio = float(np.exp(logs.mean()))
+    spread = 0.0 if np.isnan(error) else ratio * error
+    return Standing(loss, reference, name, budget, ratio, spread, int(worse), len(by_rate))
 
 
 def affordable_step(rows: Rows, loss: str) -> float:
@@ -154,17 +214,18 @@ def affordable_step(rows: Rows, loss: str) -> float:
     return (next((times for times in nearer if not dominates(times)), long) - 1) / 100
 
 
-def ratios(points: Rows, loss: str, direction: str) -> Rows:
-    """Return the divergence of a loss over that of softmax at the same rate, seed by seed.
+def ratios(points: Rows, loss: str, measure: str, reference: str = REFERENCE) -> Rows:
+    """Return a measure of a loss over that of the reference at the same rate, seed by seed.
 
-    A row for each run that counts and whose rate lies between those of softmax; the column
+    A row for each run that counts and whose rate lies between those of the reference; the column
     ``ratio``, beside those of `points`.
     """
     found = compared(points[points["loss"] == loss]).assign(ratio=np.nan)
     for seed, ours in found.groupby("seed"):
-        rates, values = _frontier(points, REFERENCE, seed, direction)
-        reference = reference_at(rates, values, ours["latent_kl"].to_numpy(float))
-        found.loc[ours.index, "ratio"] = ours[direction].to_numpy(float) / reference
+        rates, values = _frontier(points, reference, seed, measure)
+        other = reference_at(rates, values, ours["latent_kl"].to_numpy(float))
+        own = np.maximum(ours[measure].to_numpy(float), LEAST_VALUE)
+        found.loc[ours.index, "ratio"] = own / other
     return found[np.isfinite(found["ratio"])]
 
 
@@ -230,6 +291,25 @@ def matched_weights(points: Rows, near: float) -> dict[str, float]:
         return max(float(apart), np.log(ALIKE)), abs(weight - near)
 
     return matched(min(counting.index if len(counting) else own.index, key=merit))
+
+
+def curves_at_rate(rows: Rows, loss: str, rate: float, measure: str = "hausdorff") -> Rows:
+    """Return a measure during training of runs that end at a latent KL: epoch, seconds, value.
+
+    Between the two weights that end nearest on both sides, for each seed and epoch (logarithms);
+    beyond the rates that were tried, those of the nearest weight. The column ``rate`` says which.
+    """
+    found = []
+    for seed, own in rows[rows["loss"] == loss].groupby("seed"):
+        ends = own.loc[own.groupby("weight")["epoch"].idxmax()].set_index("weight")["latent_kl"]
+        ends = ends.sort_values()
+        values = own.pivot(index="epoch", columns="weight", values=measure)[ends.index].dropna()
+        seconds = own.groupby("epoch")["seconds"].mean()
+        for epoch, row in values.iterrows():
+            value = np.exp(np.interp(_log(rate), _log(ends), np.log(row.to_numpy(float))))
+            at = np.clip(rate, ends.iloc[0], ends.iloc[-1])
+            found.append((seed, epoch, seconds[epoch], at, value))
+    return pd.DataFrame(found, columns=["seed", "epoch", "seconds", "rate", "value"])
 
 
 def _log(rates: Any) -> Any:

@@ -17,6 +17,7 @@ from geosoftmax import (
     ConvergenceWarning,
     Cost,
     geometric_logistic_loss,
+    geometric_logsumexp,
     geometric_softmax,
     potential_logistic_loss,
     potential_softmax,
@@ -24,10 +25,11 @@ from geosoftmax import (
     smooth_scores,
 )
 
-__all__ = ["LAYERS", "Layer"]
+__all__ = ["LAYERS", "Layer", "layer_of"]
 
 #: The gap to which training solves. Smaller ones were found to train equally well.
 TRAINING_TOL = 1e-3
+SMALL = 64
 #: The gap that drawings have at least. Networks that know nothing yet output nearly the same scores
 #: everywhere, which is hard to solve, and nothing to look at.
 LAST_TOL = 1e-5
@@ -41,6 +43,10 @@ class Layer(Protocol):
 
     def loss(self, scores: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
         """Return one value for each drawing, as a sum over pixels would be divided by ``hw``."""
+        ...
+
+    def objective(self, scores: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
+        """Return the loss, up to a term of `alpha` alone that takes time to compute."""
         ...
 
     def link(self, scores: Tensor, cost: Cost) -> Tensor:
@@ -63,6 +69,8 @@ class Softmax:
         logs = F.log_softmax(scores.flatten(1), 1)
         return F.kl_div(logs, alpha.flatten(1), reduction="none").sum(1)
 
+    objective = loss
+
     def link(self, scores: Tensor, cost: Cost) -> Tensor:
         """``softmax(f)``."""
         return torch.softmax(scores.flatten(1), 1).reshape(scores.shape)
@@ -75,12 +83,19 @@ class Softmax:
 class Geometric:
     """The g-logistic loss of the paper."""
 
-    label = "g-softmax, g-logistic"
-    colour = "#D55E00"
+    def __init__(self, label: str = "g-softmax, g-logistic", colour: str = "#D55E00") -> None:
+        self.label, self.colour = label, colour
 
     def loss(self, scores: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
         """``ℓ(α, f)``, solved to `TRAINING_TOL`."""
         return geometric_logistic_loss(scores, alpha, cost, reduction="none", tol=TRAINING_TOL)
+
+    def objective(self, scores: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
+        """``Ω*(f) - ⟨α, f⟩``, without ``Ω(α)``: that takes most of the time on a CPU."""
+        # Small grids would be solved exactly, which takes twice the time, and trains no better.
+        method = "splitting" if cost.size <= SMALL else "auto"
+        conjugate = geometric_logsumexp(scores, cost, tol=TRAINING_TOL, method=method)
+        return conjugate - (alpha * scores).sum((1, 2))
 
     def link(self, scores: Tensor, cost: Cost) -> Tensor:
         """``∇Ω*(f)`` with all digits, or to `LAST_TOL` where those are not reached."""
@@ -106,6 +121,14 @@ class Potential:
         """``D(α | β)``."""
         return potential_logistic_loss(scores, alpha, cost, reduction="none")
 
+    def objective(self, scores: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
+        """``log vᵀKv - 2 ⟨α, log Kv⟩``: all but ``Ω(α)``."""
+        peak = scores.amax((1, 2), keepdim=True).detach()
+        v = torch.exp((scores - peak) / 2)
+        product = cost.matvec(v).clamp_min(torch.finfo(v.dtype).tiny)
+        conjugate = torch.log((v * product).sum((1, 2)))
+        return conjugate - 2 * (alpha * torch.log(product)).sum((1, 2))
+
     def link(self, scores: Tensor, cost: Cost) -> Tensor:
         """``β = v Kv / vᵀKv`` with ``v = exp(g/2)``."""
         return potential_softmax(scores, cost)
@@ -126,6 +149,8 @@ class Sigmoid:
         ink = alpha / alpha.amax((1, 2), keepdim=True)
         return F.binary_cross_entropy_with_logits(scores, ink, reduction="none").mean((1, 2))
 
+    objective = loss
+
     def link(self, scores: Tensor, cost: Cost) -> Tensor:
         """Ink, rescaled to sum to 1; as logarithms, so that a faint drawing is one too."""
         logs = F.logsigmoid(scores.flatten(1))
@@ -137,29 +162,41 @@ class Sigmoid:
 
 
 class Smoothed:
-    """Another layer, of scores ``S f`` that were smoothed by a kernel of the cost, ``exp(-C)``.
+    """Another layer, of scores ``S f`` that were smoothed by a kernel, ``exp(-C / smoothing)``.
 
     Potentials are smooth, so the g-softmax loses nothing; and as it undoes a kernel, its loss is
     steep in what is rough and flat in what is smooth. Smoothing evens that out: decoders learn
     sooner. For softmax there is no such reason; it is here to show that.
     """
 
-    def __init__(self, layer: Layer, label: str, colour: str) -> None:
+    def __init__(self, layer: Layer, label: str, colour: str, smoothing: float = 1.0) -> None:
         self.label, self.colour = label, colour
-        self._layer = layer
+        self._layer, self._smoothing = layer, smoothing
+
+    def of_width(self, smoothing: float) -> Smoothed:
+        """Return the layer with another width."""
+        return Smoothed(self._layer, self.label, self.colour, smoothing)
+
+    def _smooth(self, scores: Tensor, cost: Cost) -> Tensor:
+        # A new cost has its tables made anew, so it is made only where it differs.
+        return smooth_scores(scores, cost if self._smoothing == 1 else cost / self._smoothing)
 
     def loss(self, scores: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
         """``ℓ(α, S f)``."""
-        return self._layer.loss(smooth_scores(scores, cost), alpha, cost)
+        return self._layer.loss(self._smooth(scores, cost), alpha, cost)
+
+    def objective(self, scores: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
+        """That of the layer, at ``S f``."""
+        return self._layer.objective(self._smooth(scores, cost), alpha, cost)
 
     def link(self, scores: Tensor, cost: Cost) -> Tensor:
         """That of the layer, at ``S f``."""
-        return self._layer.link(smooth_scores(scores, cost), cost)
+        return self._layer.link(self._smooth(scores, cost), cost)
 
     def start(self, mean: Tensor, cost: Cost) -> Tensor:
         """``S⁻¹`` of where the layer starts."""
         smooth = self._layer.start(mean.double(), cost)
-        narrow, ones = 2 * cost, torch.ones_like(smooth)
+        narrow, ones = 2 * cost / self._smoothing, torch.ones_like(smooth)
         return narrow.solve((narrow.matvec(ones) * smooth)[None], ones.bool()[None])[0]
 
 
@@ -170,4 +207,12 @@ LAYERS: dict[str, Layer] = {
     "potential": Potential(),
     "sigmoid": Sigmoid(),
     "softmax-smoothed": Smoothed(Softmax(), "softmax, smoothed scores", "#56B4E9"),
+    # The same as `geometric`, with the cost of the paper: `RunSettings.cost` knows.
+    "paper": Geometric("the paper's: p = 2, plain", "#CC79A7"),
 }
+
+
+def layer_of(loss: str, smoothing: float) -> Layer:
+    """Return a layer; where it smooths its scores, with that width."""
+    layer = LAYERS[loss]
+    return layer.of_width(smoothing) if isinstance(layer, Smoothed) else layer

@@ -18,23 +18,29 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from geosoftmax_experiments import files
-from geosoftmax_experiments.data.drawings import Drawings, as_distributions
+from geosoftmax_experiments.data.drawings import (
+    NAMES,
+    Drawings,
+    as_distributions,
+    load_drawings,
+)
+from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.report import plain_label
 from geosoftmax_experiments.vae.checkpoints import load_weights
-from geosoftmax_experiments.vae.layers import LAYERS
+from geosoftmax_experiments.vae.layers import LAYERS, layer_of
 from geosoftmax_experiments.vae.models import VAE
-from geosoftmax_experiments.vae.module import build_net, drawing_cost
+from geosoftmax_experiments.vae.module import build_net
 from geosoftmax_experiments.vae.settings import RunSettings, derive_seed, read_settings
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 
-__all__ = ["PICTURES", "Shown", "draw_rows", "open_run", "read_pictures", "reconstructions",
-           "samples", "write_pictures"]  # fmt: skip
+__all__ = ["PICTURES", "Run", "Shown", "draw_rows", "open_run", "prior_codes", "read_pictures",
+           "reconstructions", "write_pictures"]  # fmt: skip
 
 #: The drawings of each picture, by the label of their line.
 Shown = dict[str, dict[str, Tensor]]
-#: The pictures of a comparison.
-PICTURES = ("reconstructions", "samples")
+#: The pictures of a comparison; those of older results lack the last.
+PICTURES = ("reconstructions", "samples", "fitted")
 #: Far more than a comparison stores: some hundred kilobytes, ten drawings in a line.
 MOST_BYTES = 2**25
 MOST_DRAWINGS = 100
@@ -48,36 +54,66 @@ class Run:
     net: VAE
     drawings: Drawings | None
 
+    @property
+    def label(self) -> str:
+        """What its output layer is called."""
+        return LAYERS[self.settings.loss].label
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return self.net.offset.device
+
     @torch.no_grad()
     def decode(self, code: Tensor) -> Tensor:
-        """Return the drawings of codes."""
-        scores = self.net.decode(code).float()
-        return LAYERS[self.settings.loss].link(scores, drawing_cost(self.settings))
+        """Return the drawings of codes, a part at a time."""
+        layer = layer_of(self.settings.loss, self.settings.smoothing)
+        cost = self.settings.cost.to(self.device)
+        return torch.cat([layer.link(self.net.decode(c).float(), cost) for c in code.split(500)])
 
 
-def open_run(folder: Path, drawings: Drawings | None = None) -> Run:
-    """Read a run, on the CPU; `drawings` are its data, where they have been read already."""
+def open_run(folder: Path, drawings: Drawings | None = None, device: str = "cpu") -> Run:
+    """Read a run; `drawings` are its data, where they have been read already."""
     settings = read_settings(folder / "run.json")
     net = load_weights(lambda: build_net(settings), folder)
-    return Run(settings, net.eval(), drawings)
+    return Run(settings, net.eval().to(device), drawings)
 
 
 @torch.no_grad()
-def reconstructions(run: Run, count: int) -> dict[str, Tensor]:
-    """Return test drawings, and what becomes of them through the means of their codes."""
-    drawings = run.drawings or run.settings.load()
-    alpha = as_distributions(drawings.tensor(drawings.split().test[:count]))
-    return {
-        "drawing": alpha,
-        LAYERS[run.settings.loss].label: run.decode(run.net.encode(alpha).mean),
-    }
+def reconstructions(run: Run, count: int, data: str | None = None) -> dict[str, Tensor]:
+    """Return drawings, and what becomes of them through the means of their codes.
+
+    They are those that the run keeps for the test, or the first of other `data`.
+    """
+    if data is None:
+        drawings = run.drawings or run.settings.load()
+        rows = drawings.split().test
+    else:
+        drawings = _read_as(run.settings, data)
+        rows = drawings.rows
+    alpha = as_distributions(drawings.tensor(rows[:count]))
+    return {"drawing": alpha, run.label: run.decode(run.net.encode(alpha).mean)}
 
 
-def samples(run: Run, count: int, seed: int = 0) -> dict[str, Tensor]:
-    """Return drawings of codes that were drawn from the prior: the same codes for each run."""
+def _read_as(settings: RunSettings, data: str) -> Drawings:
+    """Read drawings at the size of those of a run; others are refused."""
+    height, width = settings.shape
+    resized = height == width and data not in NAMES and not data.endswith(".npy")
+    drawings = load_drawings(data, size=height if resized else None)
+    if drawings.shape != settings.shape:
+        found = " × ".join(map(str, drawings.shape))
+        raise UserError(
+            f"The drawings of {data!r} have {found} pixels; the run was trained on {height} × "
+            f"{width}.",
+            "Give drawings of that size, or a folder of pictures, which are resized.",
+        )
+    return drawings
+
+
+def prior_codes(count: int, latent: int, seed: int = 0) -> Tensor:
+    """Return codes from the prior: the same for each run."""
     generator = torch.Generator().manual_seed(derive_seed(seed, "prior"))
-    code = torch.randn(count, run.settings.latent, generator=generator)
-    return {LAYERS[run.settings.loss].label: run.decode(code)}
+    return torch.randn(count, latent, generator=generator)
 
 
 def draw_rows(rows: dict[str, Tensor]) -> Figure:

@@ -7,57 +7,61 @@ again from these two, without the runs.
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.table import Column, Table
 
 from geosoftmax_experiments import files
-from geosoftmax_experiments.data.drawings import Drawings
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.report import Report, escape, escape_all
 from geosoftmax_experiments.store import provenance
 from geosoftmax_experiments.vae import figures, pictures
-from geosoftmax_experiments.vae.comparing import Comparison, Run
+from geosoftmax_experiments.vae.comparing import Run, Shared
 from geosoftmax_experiments.vae.frontier import (
     ALIKE,
     BUDGETS,
-    DEAREST,
     LEAST_RATE,
-    REFERENCE,
     Rows,
-    Verdict,
-    affordable_step,
     at_budget,
     compared,
     matched_weights,
+    measures_of,
     verdicts,
 )
+from geosoftmax_experiments.vae.judge import real_floor
 from geosoftmax_experiments.vae.layers import LAYERS
-from geosoftmax_experiments.vae.measures import MEASURES
-from geosoftmax_experiments.vae.presets import PARTS
+from geosoftmax_experiments.vae.measures import INDEPENDENT
+from geosoftmax_experiments.vae.presets import PAPER_P, PARTS
+from geosoftmax_experiments.vae.samples import fit_codes
+from geosoftmax_experiments.vae.tables import (
+    ALONE,
+    REFERENCES,
+    all_standings,
+    all_table,
+    count,
+    sample_table,
+    sentence,
+    standing_table,
+    timing_table,
+    verdict_table,
+)
 
-__all__ = ["console_table", "console_verdicts", "rewrite_report", "sentence", "write_report"]
+__all__ = ["rewrite_report", "write_report"]
 
 #: The weight of the paper.
 PAPER_WEIGHT = 1.0
-#: The columns of the table of all weights, and how they are written.
-SHOWN = {"hausdorff": ".3g", "hausdorff_reverse": ".3g", "kl": "", "kl_finite": "",
-         "latent_kl": ".1f", "support": ".0f", "entropy": ""}  # fmt: skip
 #: Drawings in a line of a picture.
 COUNT = 10
-ALONE = "nothing to compare, as softmax, or every other loss, is not among the losses."
-DIRECTION = {"hausdorff": "D(α‖β)", "hausdorff_reverse": "D(β‖α)"}
 
 
-def write_report(comparison: Comparison, drawings: Drawings) -> Path:
+def write_report(shared: Shared) -> Path:
     """Write everything into the comparison's folder; return the path of the HTML page."""
+    comparison, drawings, _, judge = shared
     columns = _columns(comparison.records())
     rows = pd.DataFrame(columns)
     matched = matched_weights(at_budget(rows, "epochs"), PAPER_WEIGHT)
-    shown = _pictures(comparison, drawings, rows, matched)
+    shown = _pictures(shared, rows, matched)
     results = {
         "settings": comparison.summary(),
         "drawings": drawings.counts(),
@@ -65,6 +69,8 @@ def write_report(comparison: Comparison, drawings: Drawings) -> Path:
         "drawn_on": provenance(),
         **comparison.timing(),
         "verdicts": [verdict._asdict() for verdict in verdicts(rows)],
+        "standings": [standing._asdict() for standing in all_standings(rows)],
+        "floors": real_floor(judge, drawings, comparison.common.on),
         "pictures_at_weight": matched,
         "rows": columns,
     }
@@ -92,29 +98,6 @@ def rewrite_report(folder: Path, output: Path) -> Path:
         ) from error
 
 
-def console_verdicts(rows: Rows) -> str:
-    """Return who is closer at equal rate, in words."""
-    found = [verdict for verdict in verdicts(rows) if verdict.budget == "epochs"]
-    if not found:
-        return f"At equal latent KL: {ALONE}"
-    lines = [sentence(verdict).replace("**", "") for verdict in found]
-    return "\n".join(["At equal latent KL, which is what to compare, and equal epochs:", *lines])
-
-
-def console_table(comparison: Comparison, rows: Rows) -> Table:
-    """Return the table of the last epoch."""
-    common = comparison.common
-    title = f"{common.data}, {common.on}, epoch {common.epochs}; D: Hausdorff divergence"
-    result = Table(Column("loss", no_wrap=True), "weight", title=title)
-    forms = {"hausdorff": ".4f", "hausdorff_reverse": ".4f", "latent_kl": ".1f", "support": ".0f"}
-    for name in forms:
-        result.add_column(DIRECTION.get(name, MEASURES[name]), justify="right")
-    for (loss, weight), row in _means(rows).iterrows():
-        values = (f"{row[name]:{form}}" for name, form in forms.items())
-        result.add_row(LAYERS[loss].label, f"{weight:g}", *values)
-    return result
-
-
 # ------------------------------------------------------------------ the pages
 
 
@@ -127,6 +110,8 @@ def _write_pages(folder: Path, results: dict[str, Any], shown: pictures.Shown) -
     report.add(_settings_in_words(results))
     if not _add_verdicts(report, rows, common["on"]):
         (folder / "ratio.png").unlink(missing_ok=True)
+    _add_measures(report, rows, common["on"])
+    _add_samples(report, results, rows)
     _add_training(report, results, rows)
     _add_pictures(report, rows, results["pictures_at_weight"], shown)
     last = rows[rows["epoch"] == rows["epoch"].max()]
@@ -136,7 +121,7 @@ def _write_pages(folder: Path, results: dict[str, Any], shown: pictures.Shown) -
         f"codes. The drawings themselves use {last['true_support'].mean():.0f} pixels and have an "
         f"entropy of {last['true_entropy'].mean():.2f}; a pixel is used from 1e-4 of the ink on.",
     )
-    report.add_table(_all_table(rows))
+    report.add_table(all_table(rows))
     return report.write()
 
 
@@ -154,7 +139,7 @@ def _add_verdicts(report: Report, rows: Rows, part: str) -> bool:
         "there.",
     )
     if found:
-        report.add_table(_verdict_table(found))
+        report.add_table(verdict_table(found))
         sentences = (sentence(verdict) for verdict in found if verdict.budget == "epochs")
         report.add("In words, at equal epochs:", "\n".join(sentences))
     else:
@@ -172,13 +157,56 @@ def _add_verdicts(report: Report, rows: Rows, part: str) -> bool:
     return comparable
 
 
+def _add_measures(report: Report, rows: Rows, part: str) -> None:
+    """Add how losses compare by every measure; results of old have the divergence alone."""
+    found = all_standings(rows)
+    if not set(measures_of(rows)) & INDEPENDENT.keys() or not found:
+        return
+    report.add(
+        "## By measures that nobody trains on",
+        "Each measure of a loss over that of a reference at the same latent KL: the geometric mean "
+        "over rates and seeds, below 1 is better; ± is the standard error over seeds. In brackets: "
+        "at how many rates the loss is worse by more than one standard error of that rate. Total "
+        "variation is of the distributions; MSE, SSIM and the Chamfer distance (between pixels of "
+        "at least half the darkest ink) are of pictures whose darkest pixel is 1. The energy "
+        "distance is a relative of the divergence, and not independent of it. **All** says whether "
+        "the loss is better on the average by every measure, and nowhere worse.",
+    )
+    for reference in REFERENCES:
+        for budget in BUDGETS:
+            table = standing_table(found, reference, budget)
+            if table is not None:
+                report.add(f"Over {LAYERS[reference].label}, at equal {budget}:")
+                report.add_table(table)
+    figure = figures.draw_measures(rows, part)
+    report.add_figure("measures", figure, "Each measure against latent KL, at equal epochs")
+
+
+def _add_samples(report: Report, results: dict[str, Any], rows: Rows) -> None:
+    """Add what is said of samples, beside what real drawings have."""
+    if "floors" not in results:
+        return
+    report.add(
+        "## Samples, by a network that has seen training drawings alone",
+        "Means over seeds at the last epoch. *Prior*: codes from the prior. *Fitted*: codes from "
+        "a mixture of normal distributions that was fitted, after training and for all losses "
+        "alike, to the codes of training drawings. The first line compares as many real training "
+        "drawings with the same real ones. The gap to the prior, in nats, is a lower bound of the "
+        "KL from the codes of all drawings together to the prior: where it is large, samples from "
+        "the prior are codes that the decoder has never seen.",
+    )
+    report.add_table(sample_table(rows, results["floors"]))
+    figure = figures.draw_samples(rows, results["floors"])
+    report.add_figure("judged", figure, "Samples against latent KL, at equal epochs")
+
+
 def _add_training(report: Report, results: dict[str, Any], rows: Rows) -> None:
     settings = results["settings"]
     weight = min(settings["weights"], key=lambda weight: abs(weight - PAPER_WEIGHT))
     curves = figures.draw_curves(rows, weight, settings["common"]["on"])
     report.add("## Training")
     report.add_figure("curves", curves, "Divergence during training")
-    report.add_table(_timing_table(results, rows))
+    report.add_table(timing_table(results, rows))
     report.add(
         "Seconds of training are steps times the seconds of a step. These are measured in the "
         "first steps of training, data included; the losses take turns, with no other run of the "
@@ -199,8 +227,11 @@ def _add_pictures(
         f"Seed 0; weights of nearest latent KL: {at}. Codes of reconstructions are their means; "
         f"samples have the same codes for each loss.{_mind_the_rates(rows, matched)}",
     )
+    captions = {"fitted": "Samples from a density that was fitted to the codes"}
     for name, lines in shown.items():
-        report.add_figure(name, pictures.draw_rows(lines), name.capitalize())
+        if lines:
+            caption = captions.get(name, name.capitalize())
+            report.add_figure(name, pictures.draw_rows(lines), caption)
 
 
 def _not_drawn(rows: Rows) -> list[str]:
@@ -241,10 +272,22 @@ def _settings_in_words(results: dict[str, Any]) -> str:
         f"{common['architecture']}, latent size {common['latent']}, {common['epochs']} epochs, "
         f"batch {common['batch']}, Adam at {common['learning_rate']:g}{decayed}, precision "
         f"{common['precision']}, start {common['start']}, gain {common['gain']:g}, cost "
-        f"{common['scale']:g} times the squared distance{annealed}; weights "
-        f"{', '.join(f'{w:g}' for w in settings['weights'])}; {_count(settings['seeds'], 'seed')}. "
+        f"{_cost_in_words(common)}{annealed}; weights "
+        f"{', '.join(f'{w:g}' for w in settings['weights'])}; {count(settings['seeds'], 'seed')}. "
         f"On {where['device']}, torch {where['versions']['torch']}, "
         f"{_made_by(results['commits'], results['on']['commit'])}."
+    )
+
+
+def _cost_in_words(common: dict[str, Any]) -> str:
+    """Say what the cost is; results from before there was p have that of the paper."""
+    if (p := common.get("p", PAPER_P)) == PAPER_P:
+        return f"{common['scale']:g} times the squared distance"
+    power = "distance" if p == 1 else f"distance to the power {p:g}"
+    return (
+        f"{common['scale']:g} times the {power} along each axis (p = {p:g}; smoothing "
+        f"{common['smoothing']:g}); the paper's layer has its own, and all divergences are "
+        f"measured with that; split {common['split']}"
     )
 
 
@@ -252,97 +295,8 @@ def _made_by(commits: dict[str, int], timed: str | None) -> str:
     """Say which commits have made the runs, and which has timed the steps."""
     if list(commits) == [timed or "unknown"]:
         return f"commit {escape(timed)}"
-    runs = (f"{_count(n, 'run')} by commit {escape(commit)}" for commit, n in commits.items())
+    runs = (f"{count(n, 'run')} by commit {escape(commit)}" for commit, n in commits.items())
     return f"{', '.join(runs)}; steps timed by {escape(timed)}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def sentence(verdict: Verdict) -> str:
-    """Return a verdict in words, an item of a list in Markdown."""
-    name, what = LAYERS[verdict.loss].label, DIRECTION[verdict.direction]
-    share = f"{verdict.lower} of {verdict.points} rates"
-    if not verdict.points:
-        result = "no rate in common with softmax; sweep other weights"
-    elif verdict.dominates:
-        result = f"**below softmax everywhere** ({share}, and at all {verdict.runs} of softmax)"
-    elif verdict.lower_everywhere:
-        result = (
-            f"below softmax at {share}, but at {verdict.above} of {verdict.runs} of softmax: "
-            "sweep other weights"
-        )
-    elif not verdict.lower:
-        result = f"above softmax everywhere ({share})"
-    else:
-        result = f"below softmax at {share}"
-    return f"- {name}, {what}: {result}."
-
-
-# ------------------------------------------------------------------ tables
-
-
-def _verdict_table(found: list[Verdict]) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "loss": LAYERS[v.loss].label,
-            "divergence": DIRECTION[v.direction],
-            "equal": v.budget,
-            "lower at": f"{v.lower} of {v.points}",
-            "ratio": _beside_one(v.ratio),
-            "best": _beside_one(v.best),
-            "worst": _beside_one(v.worst),
-            "softmax above at": f"{v.above} of {v.runs}",
-            "worst there": _beside_one(v.closest),
-        }
-        for v in found
-    )
-
-
-def _beside_one(ratio: float) -> float | str:
-    """Return a ratio; with more digits than tables have where it would look like 1."""
-    return f"{ratio:.5f}" if 0 < abs(ratio - 1) < 5e-4 else ratio
-
-
-def _timing_table(results: dict[str, Any], rows: Rows) -> pd.DataFrame:
-    timing, rounds = results["seconds_per_step"], results.get("rounds", {})
-    base = timing.get(REFERENCE)
-
-    def affordable(loss: str) -> str:
-        times = affordable_step(rows, loss) if base and loss != REFERENCE else math.nan
-        return "–" if math.isnan(times) else f"{times:.2f}{' or more' if times == DEAREST else ''}"
-
-    def extent(loss: str) -> str:
-        several = rounds.get(loss)
-        return f"{1e3 * min(several):.2f} to {1e3 * max(several):.2f}" if several else "–"
-
-    return pd.DataFrame(
-        {
-            "loss": LAYERS[loss].label,
-            "ms a step": f"{1e3 * seconds:.2f}",
-            "rounds": extent(loss),
-            "÷ softmax": f"{seconds / base:.2f}" if base else "–",
-            "may cost up to": affordable(loss),
-        }
-        for loss, seconds in timing.items()
-    )
-
-
-def _means(rows: Rows) -> Rows:
-    points = at_budget(rows, "epochs")
-    means = points.groupby(["loss", "weight"])[list(SHOWN)].mean()
-    order = [loss for loss in LAYERS if loss in set(points["loss"])]
-    return means.reindex(order, level="loss")
-
-
-def _all_table(rows: Rows) -> pd.DataFrame:
-    means = _means(rows).reset_index()
-    means["loss"] = [LAYERS[loss].label for loss in means["loss"]]
-    for name, form in {"weight": "g", **SHOWN}.items():
-        if form:
-            means[name] = [f"{value:{form}}" for value in means[name]]
-    return means.rename(columns=MEASURES)
 
 
 # ------------------------------------------------------------------ what is stored
@@ -359,17 +313,16 @@ def _columns(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
     }
 
 
-def _pictures(
-    comparison: Comparison, drawings: Drawings, rows: Rows, weights: dict[str, float]
-) -> pictures.Shown:
+def _pictures(shared: Shared, rows: Rows, weights: dict[str, float]) -> pictures.Shown:
     """Return reconstructions and samples of the first seed, a line for each loss and its rate."""
+    comparison, drawings = shared.comparison, shared.drawings
     shown: pictures.Shown = {name: {} for name in pictures.PICTURES}
     last = at_budget(rows[rows["seed"] == 0], "epochs").set_index(["loss", "weight"])
     for loss, weight in weights.items():
         run = pictures.open_run(comparison.run_folder(Run(loss, weight, 0)), drawings)
-        label = f"{LAYERS[loss].label}\n{last.loc[(loss, weight), 'latent_kl']:.0f} nats"
+        label = f"{run.label}\n{last.loc[(loss, weight), 'latent_kl']:.0f} nats"
         alpha, beta = pictures.reconstructions(run, COUNT).values()
-        (sample,) = pictures.samples(run, COUNT).values()
         shown["reconstructions"] |= {"drawing": alpha, label: beta}
-        shown["samples"][label] = sample
+        shown["samples"][label] = run.decode(pictures.prior_codes(COUNT, run.settings.latent))
+        shown["fitted"][label] = run.decode(fit_codes(run, drawings, COUNT))
     return shown

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from geosoftmax import Cost, GridCost
 from geosoftmax_experiments import files
 from geosoftmax_experiments.data.drawings import NAMES, Drawings, load_drawings
 from geosoftmax_experiments.errors import UserError
@@ -16,9 +17,11 @@ from geosoftmax_experiments.vae.presets import (
     ARCHITECTURES,
     LOSSES,
     OTHER,
+    PAPER_P,
     PARTS,
     PRESETS,
     STARTS,
+    P,
 )
 
 __all__ = ["RunSettings", "derive_seed", "draft_settings", "make_settings", "read_settings",
@@ -26,6 +29,8 @@ __all__ = ["RunSettings", "derive_seed", "draft_settings", "make_settings", "rea
 
 #: Raised when runs change their meaning: older folders are then refused.
 FORMAT = 1
+#: Sets of one's own have as many steps an epoch, but no smaller batches.
+LEAST_STEPS, LEAST_BATCH = 15, 8
 #: What is chosen by name: what it is called, and what there is.
 CHOICES: dict[str, tuple[str, Iterable[str]]] = {
     "loss": ("loss", LOSSES),
@@ -39,10 +44,15 @@ CHOICES: dict[str, tuple[str, Iterable[str]]] = {
 class RunSettings:
     """A run. `every` is how many epochs lie between measurements on the part `on` of the data.
 
-    The cost of the output layer is `scale` times the squared distance between pixels; measurements
-    have one that belongs to the data, so that runs of several scales can be compared. With `anneal`
-    the scale rises to its value from a tenth of it, in that share of the epochs. Scores are `gain`
-    times what the decoder outputs. With `decay` the learning rate falls to zero along a cosine.
+    The cost C of the output layer is `scale` times the distance between pixels to the power `p`,
+    axis by axis; measurements have the paper's, whatever the run, so that runs can be compared.
+    Scores that are smoothed are so by ``exp(-C / smoothing)``. With `anneal` the scale rises to its
+    value from a tenth of it, in that share of the epochs. Scores are `gain` times what the decoder
+    outputs. With `decay` the learning rate falls to zero along a cosine. `split` is the seed that
+    divides the data.
+
+    Values of `p`, `smoothing` and `split` that a file does not say are those of the time when
+    nothing else existed.
     """
 
     data: str
@@ -68,6 +78,9 @@ class RunSettings:
     size: int | None = None
     limit: int | None = None
     invert: bool = False
+    p: float = PAPER_P
+    smoothing: float = 1.0
+    split: int = 0
     format: int = FORMAT
 
     def __post_init__(self) -> None:
@@ -76,11 +89,13 @@ class RunSettings:
                 raise UserError(
                     f"There is no {noun} {value!r}.", f"Take one of {', '.join(known)}."
                 )
-        for name in ("weight", "learning_rate", "scale", "gain"):
+        for name in ("weight", "learning_rate", "scale", "smoothing", "gain"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 flag = name.replace("_", "-")
                 raise UserError(f"--{flag} is {value}.", "Give a positive number.")
+        if not 0 < self.p <= 2:
+            raise UserError(f"--p is {self.p}.", "Give an exponent above 0, 2 at most.")
         if not 0 <= self.anneal <= 1:
             raise UserError(f"--anneal is {self.anneal}.", "Give a share of the epochs, 0 to 1.")
         for name in ("epochs", "batch", "latent", "every"):
@@ -94,9 +109,16 @@ class RunSettings:
             )
 
     @property
-    def measuring_scale(self) -> float:
-        """The scale of the cost that reconstructions are measured with."""
-        return PRESETS.get(self.data, OTHER).scale
+    def cost(self) -> Cost:
+        """The cost between pixels that the output layer has."""
+        if self.loss == "paper":
+            return self.paper_cost
+        return GridCost(self.shape, p=self.p) * self.scale
+
+    @property
+    def paper_cost(self) -> Cost:
+        """The cost of the paper, which reconstructions are measured with."""
+        return GridCost(self.shape, p=PAPER_P) * PRESETS.get(self.data, OTHER).paper_scale
 
     def load(self) -> Drawings:
         """Read the data again; others than those of the settings are refused."""
@@ -105,7 +127,9 @@ class RunSettings:
                 f"The run was trained on {self.data!r}, which is not found from here.",
                 "Go to the folder where `geosoftmax vae train` was called.",
             )
-        found = load_drawings(self.data, size=self.size, limit=self.limit, invert=self.invert)
+        found = load_drawings(
+            self.data, size=self.size, limit=self.limit, invert=self.invert, seed=self.split
+        )
         if found.digest() != self.digest:
             raise UserError(
                 f"The data {self.data!r} have changed since the run was made.",
@@ -119,8 +143,11 @@ def make_settings(drawings: Drawings, **options: Any) -> RunSettings:
 
     `options` are those of `draft_settings`.
     """
-    settings = draft_settings(drawings.name, drawings.shape, drawings.digest(), **options)
     train = len(drawings.split().train)
+    options |= {"split": drawings.seed, "size": drawings.size, "invert": drawings.invert}
+    if options.get("batch") is None and drawings.name not in PRESETS:
+        options["batch"] = _batch(train)
+    settings = draft_settings(drawings.name, drawings.shape, drawings.digest(), **options)
     if train < settings.batch:
         raise UserError(
             f"{drawings.name} has {train} drawings to train on, fewer than a batch of "
@@ -140,7 +167,9 @@ def draft_settings(
     architecture: str | None = None,
     latent: int | None = None,
     every: int | None = None,
+    p: float | None = None,
     scale: float | None = None,
+    smoothing: float | None = None,
     gain: float | None = None,
     learning_rate: float | None = None,
     **others: Any,
@@ -150,6 +179,8 @@ def draft_settings(
     architecture = architecture or ("dcgan" if shape == (64, 64) else "mlp")
     usual = ARCHITECTURES.get(architecture, ARCHITECTURES["mlp"])  # another one is refused below
     count = preset.epochs if epochs is None else epochs
+    p = P if p is None else p
+    usual_scale = preset.paper_scale if p == PAPER_P else preset.scale
     return RunSettings(
         data=data,
         digest=digest,
@@ -157,7 +188,9 @@ def draft_settings(
         epochs=count,
         batch=preset.batch if batch is None else batch,
         architecture=architecture,
-        scale=preset.scale if scale is None else scale,
+        p=p,
+        scale=usual_scale if scale is None else scale,
+        smoothing=preset.smoothing if smoothing is None else smoothing,
         gain=_first(gain, preset.gain, usual.gain),
         learning_rate=_first(learning_rate, preset.learning_rate, usual.learning_rate),
         latent=usual.latent if latent is None else latent,
@@ -170,6 +203,12 @@ def usual_weights(settings: RunSettings) -> tuple[float, ...]:
     """Return the weights of the latent KL that a comparison sweeps."""
     preset = PRESETS.get(settings.data, OTHER)
     return preset.weights or ARCHITECTURES[settings.architecture].weights
+
+
+def _batch(train: int) -> int:
+    """Return a batch for one's own drawings: a power of two, at least `LEAST_STEPS` an epoch."""
+    most = max(LEAST_BATCH, min(OTHER.batch, train // LEAST_STEPS))
+    return min(train, 2 ** (most.bit_length() - 1)) or 1
 
 
 def _first(*values: float | None) -> float:

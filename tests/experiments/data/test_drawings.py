@@ -68,22 +68,26 @@ def test_bitmaps_are_mapped_and_blank_ones_dropped(tmp_path, pictures):
 
 def test_splits_are_seeded_and_apart(tmp_path, pictures):
     np.save(tmp_path / "own.npy", pictures.reshape(30, 64))
-    found = load_drawings(str(tmp_path / "own.npy"))
-    split = found.split(1)
+    split, again, other = (
+        load_drawings(str(tmp_path / "own.npy"), seed=seed).split() for seed in (1, 1, 2)
+    )
     assert [len(part) for part in split] == [24, 3, 3]
     assert sorted(np.concatenate(split)) == list(range(30))
-    assert all((a == b).all() for a, b in zip(split, found.split(1), strict=True))
-    assert (split.test != found.split(2).test).any()
+    assert all((a == b).all() for a, b in zip(split, again, strict=True))
+    assert (split.test != other.test).any()
 
 
 def test_mnist_keeps_its_test_set(tmp_path, monkeypatch, pictures):
     monkeypatch.setenv("GEOSOFTMAX_DATA", str(tmp_path))
     save_mnist(tmp_path, idx(pictures[:20]), idx(pictures[20:]))
-    found = load_drawings("mnist")
+    found = load_drawings("mnist", seed=0)
     assert (found.images == pictures).all()
     split = found.split()
     assert sorted(split.test) == list(range(20, 30))
     assert len(split.validation) == 2
+    anew = load_drawings("mnist", seed=1).split()
+    assert [len(part) for part in anew] == [24, 3, 3]
+    assert min(anew.test) < 20
     assert load_drawings("mnist", limit=15).last == 0
 
 
@@ -238,4 +242,8 @@ def test_published_files():
     data_file("mnist/train-images-idx3-ubyte.gz")
     mnist = load_drawings("mnist")
     assert mnist.images.shape == (70000, 28, 28)
-    assert len(mnist.split().test) == 10000
+    assert len(mnist.split().test) == 7000
+    assert len(load_drawings("mnist", seed=0).split().test) == 10000
+    labels = mnist.labels()
+    assert labels is not None
+    assert np.bincount(labels).min() > 6000

@@ -7,11 +7,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from matplotlib.colors import to_hex
 from rich.console import Console
 
+from geosoftmax import LineCost, hausdorff_divergence
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.figures import FIGURES, stored
+from geosoftmax_experiments.figures.spectra import come_apart, seen
 from geosoftmax_experiments.figures.stored import STORED, read_stored
 from geosoftmax_experiments.vae.frontier import verdicts
 from geosoftmax_experiments.vae.layers import LAYERS
@@ -50,6 +53,16 @@ def last(name, loss, column, seeds):
 
 def names_of_lines(figure):
     return [axis.get_ylabel().replace("\n", " ") for axis in figure.axes if axis.images]
+
+
+@pytest.mark.parametrize(("p", "scale"), [(2.0, 0.5), (1.0, 1.0), (1.0, 2.0)])
+def test_what_is_seen_of_dots_is_what_the_spectrum_says(p, scale):
+    """Proposition 4 of the maths page, by the divergence of the library."""
+    line, dots = come_apart(0.05)
+    kl = float((line[line > 0] * torch.log(line[line > 0] / dots[line > 0])).sum())
+    found = float(hausdorff_divergence(line, dots, LineCost(len(line), p=p) * scale)) / kl
+    # A narrow band around the finest wave, as the wave fades towards the ends of the line.
+    assert found == pytest.approx(float(seen(p, scale, np.array([np.pi]))[0]), rel=0.6)
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -132,6 +145,21 @@ def test_stored_verdicts_are_those_of_the_stored_runs(name):
     for verdict, kept in zip(found, results["verdicts"], strict=True):
         for key, value in verdict._asdict().items():
             assert kept[key] == (value if isinstance(value, str) else pytest.approx(value)), key
+
+
+def test_the_paper_is_drawn_until_there_are_results_of_ours(copy):
+    assert "p = 2, scale 0.5, as in the paper" in _written("mnist")
+    ours = copy.with_name("mnist-p1")
+    shutil.copytree(copy, ours)
+    found = json.loads((ours / "results.json").read_text(encoding="utf8"))
+    found["settings"]["common"] |= {"p": 1.0, "scale": 2.0}
+    (ours / "results.json").write_text(json.dumps(found), encoding="utf8")
+    assert "Cost: p = 1, scale 2." in _written("mnist")
+    assert "as in the paper" in _written("mnist", True)
+
+
+def _written(name, *paper):
+    return " ".join(text.get_text() for text in FIGURES[name](QUIET, *paper).texts)
 
 
 @pytest.fixture

@@ -40,10 +40,16 @@ class Failing:
         self.layer, self.link, self.calls = layer, layer.link, torch.tensor(0)
 
     def loss(self, scores, alpha, cost):
+        return self._failing(self.layer.loss, scores, alpha, cost)
+
+    def objective(self, scores, alpha, cost):
+        return self._failing(self.layer.objective, scores, alpha, cost)
+
+    def _failing(self, function, scores, alpha, cost):
         if len(alpha) == 32:  # not the test drawings
             self.calls = self.calls.to(scores.device)
             self.calls += 1  # on the device: steps that are replayed count as well
-        return self.layer.loss(scores, alpha, cost) * torch.where(self.calls > 13, torch.nan, 1.0)
+        return function(scores, alpha, cost) * torch.where(self.calls > 13, torch.nan, 1.0)
 
 
 def continues_after_a_failure(digits, folder, loss, machine, monkeypatch):

@@ -6,19 +6,22 @@ import pytest
 
 from geosoftmax_experiments.report import as_markdown
 from geosoftmax_experiments.vae import figures
+from geosoftmax_experiments.vae.choosing import rank
 from geosoftmax_experiments.vae.frontier import (
     DEAREST,
     DIRECTIONS,
     LEAST_RATE,
     affordable_step,
     at_budget,
+    curves_at_rate,
     matched_weights,
     mean_frontier,
     ratios,
     reference_at,
+    standings,
     verdicts,
 )
-from geosoftmax_experiments.vae.report import _verdict_table, sentence
+from geosoftmax_experiments.vae.tables import sentence, verdict_table
 
 
 def rows(factor=0.8, slower=1.0):
@@ -74,11 +77,11 @@ def test_a_frontier_dominates_only_if_it_does_so_at_the_rates_of_softmax():
     ("factor", "written"), [(0.8, "0.800"), (0.9997, "0.99970"), (0.9994, "0.999")]
 )
 def test_tables_show_on_which_side_of_one_a_ratio_is(factor, written):
-    cells = as_markdown(_verdict_table(verdicts(rows(factor)))).splitlines()[2].split(" | ")
+    cells = as_markdown(verdict_table(verdicts(rows(factor)))).splitlines()[2].split(" | ")
     assert cells[4] == cells[6] == written
     apart = rows(factor)
     apart.loc[apart["loss"] == "potential", "latent_kl"] *= 1000  # no rate in common
-    assert as_markdown(_verdict_table(verdicts(apart))).splitlines()[2].split(" | ")[4] == "–"
+    assert as_markdown(verdict_table(verdicts(apart))).splitlines()[2].split(" | ")[4] == "–"
 
 
 def test_equal_seconds_stop_the_slower_loss_early():
@@ -208,14 +211,70 @@ def test_the_ratio_shows_each_run_of_the_table():
     figures.plt.close(figure)
 
 
-def test_the_curves_are_against_epochs_and_seconds():
+def test_the_curves_are_against_epochs_and_seconds_at_one_rate():
     figure = figures.draw_curves(rows(slower=2.0), 1.0, "test")
     labels = [axis.get_xlabel() for axis in figure.axes]
-    assert labels == 2 * ["epochs", "seconds of training"]
-    for axis, end in zip(figure.axes, 2 * [4, 8], strict=True):  # of four epochs, twice as slow
-        ends = {label.split(":")[0]: max(line.get_xdata()) for label, line in curves(axis).items()}
-        assert ends == {"softmax, KL": 4, "potential layer": end}
+    assert labels == ["epochs", "seconds of training"]
+    for axis, end in zip(figure.axes, [4, 8], strict=True):  # of four epochs, twice as slow
+        ends = {label.split(",")[0]: max(line.get_xdata()) for label, line in curves(axis).items()}
+        assert ends == {"softmax": 4, "potential layer": end}
+    softmax, other = curves(figure.axes[0]).values()
+    # The divergence is 1 over the rate, times 0.8: at one rate that is the ratio.
+    assert other.get_ydata()[-1] / softmax.get_ydata()[-1] == pytest.approx(0.8, rel=0.02)
     figures.plt.close(figure)
+
+
+def test_curves_at_a_rate_lie_between_those_of_the_weights():
+    found = curves_at_rate(rows(), "softmax", 30.0)
+    last = found[found["epoch"] == found["epoch"].max()]
+    np.testing.assert_allclose(last["value"], 1 / 30, rtol=1e-6)
+    assert set(last["rate"]) == {30.0}
+    beyond = curves_at_rate(rows(), "softmax", 1e6)
+    assert beyond["rate"].max() < 1000
+
+
+def measured(times, noise):
+    """Runs of three seeds: total variation is `times` that of softmax, the rates differ."""
+    found = []
+    for seed in range(3):
+        for weight in (0.1, 1.0, 10.0):
+            for loss in ("softmax", "smoothed"):
+                rate = 20 / weight * (1 if loss == "softmax" else 0.9)
+                factor = 1.0 if loss == "softmax" else times + noise * (seed - 1)
+                value = factor / rate
+                found.append({"loss": loss, "weight": weight, "seed": seed, "epoch": 1,
+                              "seconds": 1.0, "latent_kl": rate, "total_variation": value,
+                              "error": value})  # fmt: skip
+    return pd.DataFrame(found)
+
+
+@pytest.mark.parametrize(
+    ("times", "noise", "worse", "holds"),
+    [(0.9, 0.0, 0, True), (1.1, 0.0, 2, False), (1.01, 0.1, 0, False), (0.99, 0.1, 0, True)],
+)
+def test_standings_say_ratio_error_and_where_it_is_worse(times, noise, worse, holds):
+    (found, _) = standings(measured(times, noise), "softmax")
+    assert found.measure == "total_variation"
+    assert found.ratio == pytest.approx(times, rel=0.01)
+    assert found.error == pytest.approx(noise / 3**0.5, rel=0.05)
+    assert (found.worse, found.rates, found.holds) == (worse, 2, holds)
+    # Errors are counted once, at the end: nothing is said of them at equal seconds.
+    halves = pd.concat([measured(times, noise), measured(times, noise).assign(
+        epoch=2, seconds=2.0, error=np.nan)])  # fmt: skip
+    assert [s.measure for s in standings(halves, "softmax", "seconds")] == ["total_variation"]
+    assert standings(measured(times, noise), "sigmoid") == []
+
+
+def test_the_candidate_whose_worst_measure_is_lowest_is_chosen():
+    softmax = measured(1.0, 0.0).query("loss == 'softmax'")
+    several = [softmax]
+    for name, times, error in (("a", 0.8, 1.1), ("b", 0.95, 0.97), ("c", 0.99, 0.5)):
+        one = measured(times, 0.0).query("loss == 'smoothed'").assign(loss=name)
+        one["error"] *= error / times
+        several.append(one)
+    ranked = rank(pd.concat(several, ignore_index=True))
+    assert list(ranked.index) == ["b", "c", "a"]
+    np.testing.assert_allclose(ranked["worst"], [0.97, 0.99, 1.1], rtol=1e-6)
 
 
 def test_legends_cover_no_curve():

@@ -15,10 +15,11 @@ import torch
 from pytorch_lightning.accelerators import CUDAAccelerator
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from geosoftmax_experiments.data.drawings import Drawings, load_drawings
+from geosoftmax import GridCost, sinkhorn_negentropy
+from geosoftmax_experiments.data.drawings import Drawings, as_distributions, load_drawings
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.vae.checkpoints import WEIGHTS, latest, load_weights
-from geosoftmax_experiments.vae.layers import LAYERS
+from geosoftmax_experiments.vae.layers import LAYERS, layer_of
 from geosoftmax_experiments.vae.measures import MEASURES
 from geosoftmax_experiments.vae.module import DrawingVAE, build_net
 from geosoftmax_experiments.vae.settings import make_settings, read_settings, usual_weights
@@ -84,7 +85,8 @@ def test_a_gpu_may_be_there_where_training_is_on_a_cpu(digits, tmp_path, monkeyp
 
 @pytest.mark.parametrize("loss", LAYERS)
 def test_every_layer_learns(digits, tmp_path, loss):
-    wanted = settings(digits, loss=loss, epochs=8, every=4, start="mean", weight=0.1, decay=False)
+    wanted = settings(digits, loss=loss, p=2.0, epochs=8, every=4, start="mean", weight=0.1,
+                      decay=False)  # fmt: skip
     rows = read_metrics(train(wanted, digits, tmp_path, HERE))
     assert [row["epoch"] for row in rows] == [4, 8]
     assert rows[1]["step"] == 8 * 5
@@ -136,7 +138,48 @@ def test_what_is_usual_depends_on_the_architecture():
     assert (small.learning_rate, small.gain, small.latent) == (1e-3, 3.0, 100)
     assert (large.learning_rate, large.gain, large.latent) == (3e-4, 1.0, 256)
     assert usual_weights(small)[0] < 1 <= usual_weights(large)[0]
-    assert len(usual_weights(settings(load_drawings("digits")))) == 5  # those of the set
+    assert len(usual_weights(settings(load_drawings("digits")))) == 3  # those of the set
+
+
+def test_the_cost_is_that_which_was_asked_for(digits):
+    ours, paper, squared = (
+        settings(digits, loss=loss, **cost)
+        for loss, cost in (("smoothed", {}), ("paper", {}), ("smoothed", {"p": 2.0}))
+    )
+    assert (ours.p, squared.p, squared.scale) == (1, 2, 2.0)
+    assert str(paper.cost) == str(squared.cost) == str(ours.paper_cost) == str(GridCost((8, 8)) * 2)
+    assert str(ours.cost) == str(GridCost((8, 8), p=1) * ours.scale)
+
+
+def test_runs_from_before_there_was_p_are_of_the_paper(digits, tmp_path):
+    train(settings(digits, loss="smoothed", p=2.0, epochs=1), digits, tmp_path, HERE)
+    path = tmp_path / "run.json"
+    words = json.loads(path.read_text())
+    for name in ("p", "smoothing", "split"):
+        del words[name]
+    path.write_text(json.dumps(words))
+    found = read_settings(path)
+    assert (found.p, found.smoothing, found.split) == (2, 1, 0)
+    with pytest.raises(UserError, match="p None, now 1"):
+        train(settings(digits, loss="smoothed", epochs=1), digits, tmp_path, HERE)
+
+
+@pytest.mark.parametrize("loss", LAYERS)
+def test_the_objective_is_the_loss_up_to_what_does_not_depend_on_scores(digits, loss):
+    own = settings(digits, loss=loss, smoothing=2.0)
+    layer, cost = layer_of(loss, 2.0), own.cost
+    alpha = as_distributions(digits.tensor(digits.rows[:6]))
+    gradients, values = [], []
+    for function in (layer.loss, layer.objective):
+        scores = torch.randn(6, 8, 8, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        values.append(function(scores, alpha, cost))
+        gradients.append(torch.autograd.grad(values[-1].sum(), scores)[0])
+    torch.testing.assert_close(*gradients, rtol=2e-2, atol=2e-3)  # each solved to its own gap
+    expected = 0.0 if loss in ("softmax", "sigmoid", "softmax-smoothed") else (
+        sinkhorn_negentropy(alpha, cost).float())  # fmt: skip
+    torch.testing.assert_close(
+        values[0] - values[1], torch.as_tensor(expected).expand(6), rtol=0, atol=2e-3
+    )
 
 
 def test_seeds_decide(digits, tmp_path):
@@ -187,12 +230,12 @@ def test_the_step_is_named_and_the_epoch_before_it_kept(digits, tmp_path, monkey
 
 @pytest.mark.parametrize("loss", ["geometric", "potential"])
 def test_the_cost_narrows(digits, loss):
-    module = DrawingVAE(settings(digits, loss=loss, epochs=8, anneal=0.5), digits)
+    module = DrawingVAE(settings(digits, loss=loss, epochs=8, scale=2.0, anneal=0.5), digits)
     scales = [float(module.cost_at(epoch).scale) for epoch in range(8)]
-    assert scales[0] == pytest.approx(0.2)  # a tenth of that of the digits
+    assert scales[0] == pytest.approx(0.2)  # a tenth of that asked for
     assert scales[4:] == [2.0] * 4
     assert np.all(np.diff(scales[:5]) > 0)
-    plain = DrawingVAE(settings(digits, loss=loss), digits)
+    plain = DrawingVAE(settings(digits, loss=loss, scale=2.0), digits)
     assert float(plain.cost_at(0).scale) == 2.0
 
 
