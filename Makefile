@@ -27,7 +27,7 @@ demo: .venv/.ready ## ordinal regressions on five sets, auto-encoders of digits;
 	$(BIN)/geosoftmax demo ordinal $(ARGS)
 	$(BIN)/geosoftmax vae compare --data digits --output results/demo-vae --fresh
 
-play: .venv/.ready-site ## a page, on this machine alone, to play with the link function
+play: .venv/.ready ## a page, on this machine alone, to play with the link function
 	$(BIN)/geosoftmax play $(ARGS)
 
 test: .venv/.ready ## the tests and the examples of the docstrings
@@ -75,7 +75,7 @@ clean: ## remove all that make made
 	@touch $@
 
 .venv/.ready-site: .venv/.ready
-	$(PIP_INSTALL) -e ".[browser]" -e "experiments[play]"
+	$(PIP_INSTALL) -e ".[browser]"
 	@touch $@
 
 .venv/.ready-bench: .venv/.ready

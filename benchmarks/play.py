@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import socket
 import statistics
 import time
 from collections.abc import Callable
@@ -14,18 +13,19 @@ from benchmarks.chromium import CHROMIUM, launch
 from benchmarks.harness import Bench
 from benchmarks.report import Report, Section, Target
 from geosoftmax_experiments.play import fields, ordinal, simplex
-from geosoftmax_experiments.play.serve import HOST, open_page
+from geosoftmax_experiments.play.serve import open_page
 
 FIELD, SCORES = fields.MEANINGS
+*_, SQUARED = fields.COSTS
 ANSWERS: dict[str, tuple[Callable[..., str], tuple[Any, ...]]] = {
     "field of a digit, exact": (
-        fields.show_fields, (fields.digit(3), FIELD, 0.0, "squared distance", 1.0, 0)
+        fields.show_fields, (fields.digit(3), FIELD, 0.0, 0, SQUARED, 1.0)
     ),
     "field of a digit, noise": (
-        fields.show_fields, (fields.digit(3), FIELD, 0.3, "squared distance", 1.0, 0)
+        fields.show_fields, (fields.digit(3), FIELD, 0.3, 0, SQUARED, 1.0)
     ),
     "scores of a digit": (
-        fields.show_fields, (fields.digit(8), SCORES, 0.3, "squared distance", 0.5, 0)
+        fields.show_fields, (fields.digit(8), SCORES, 0.3, 0, SQUARED, 0.5)
     ),
     "ordered classes": (
         ordinal.show_ordinal, (json.dumps([0.5] * 10), 10, "squared distance", 0.5, 2)
@@ -35,10 +35,11 @@ ANSWERS: dict[str, tuple[Callable[..., str], tuple[Any, ...]]] = {
 
 #: What is pressed in the browser: a tab, where its answer is, and a slider.
 KEYS = {
-    "noise on a digit": ("Score fields", "#fields", "#noise input[type=range]"),
-    "scale of the cost": ("Score fields", "#fields", "#scale input[type=range]"),
+    "noise on a drawing": ("Drawings", "#fields", "#fields-noise input[type=range]"),
+    "scale of the cost": ("Drawings", "#fields", "#fields-scale input[type=range]"),
+    "key points": ("Key points", "#keypoints", "#keypoints-row input[type=range]"),
     "ordered classes": ("Ordered classes", "#ordinal", "#scores label:nth-child(2) input"),
-    "three classes": ("Three classes", "#simplex", "#score-2 input[type=range]"),
+    "three classes": ("Three classes", "#simplex", "#simplex-score-2 input[type=range]"),
 }
 #: From the key to the frame that shows another answer, as the page itself sees it.
 WATCH = """
@@ -90,19 +91,15 @@ def _answers(bench: Bench) -> list[dict[str, Any]]:
 
 def _in_the_browser(bench: Bench) -> list[dict[str, Any]]:
     """Press keys on the page in Chromium, where it is installed."""
-    missing = [name for name in ("gradio", "playwright") if not importlib.util.find_spec(name)]
-    if missing:
-        bench.missing.update(missing)
+    if not importlib.util.find_spec("playwright"):
+        bench.missing.add("playwright")
         return []
     from playwright.sync_api import sync_playwright
 
     if CHROMIUM is None:
         bench.missing.add("chromium")
         return []
-    with socket.socket() as trial:
-        trial.bind((HOST, 0))
-        port = trial.getsockname()[1]
-    blocks, address = open_page(port)
+    server, address = open_page(0)  # any port that is free
     try:
         with sync_playwright() as playwright:
             browser = launch(playwright)
@@ -112,7 +109,8 @@ def _in_the_browser(bench: Bench) -> list[dict[str, Any]]:
             rows = [_row(name, _press(bench, page, *key)) for name, key in KEYS.items()]
             browser.close()
     finally:
-        blocks.close(verbose=False)
+        server.shutdown()
+        server.server_close()
     return rows
 
 

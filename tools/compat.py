@@ -34,8 +34,8 @@ ROWS = {
     "oldest": (OLDEST_TORCH, OLDEST),
 }
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
-#: What is run: the functions, costs, modules, derivatives and estimators, and the README.
-TESTS = ["functional", "costs", "nn", "autograd", "estimators", "estimators_cv", "readme"]
+#: What is run: the functions, costs, modules and estimators, and the README.
+TESTS = ["functional", "costs", "nn", "estimators", "readme"]
 NEEDED = ["pytest", "pytest-xdist", "hypothesis", "pandas", "matplotlib"]
 SHOWN = ["torch", "numpy", "scipy", "numba", "scikit-learn"]
 

@@ -38,7 +38,6 @@ PACKAGES = {
     "the library": ("torch", "numpy", "numba", "scipy", "triton"),
     "sklearn": ("scikit-learn",),
     "experiments": ("typer", "matplotlib", "pandas", "entmax", "skordinal", "pytorch-lightning"),
-    "play": ("gradio",),
     "docs": ("sphinx", "pydata-sphinx-theme", "sphinx-gallery"),
 }
 

@@ -2,9 +2,7 @@
 
 import os
 import signal
-import sys
 import time
-from pathlib import Path
 
 import pytest
 from typer.main import get_command
@@ -26,8 +24,8 @@ def call(*arguments):
         (ValueError("so\nlong"), "Error: ValueError: so", "geosoftmax --debug"),
         (PermissionError(13, "Permission denied", "x"), "Permission denied: 'x'", "--debug"),
         (
-            ModuleNotFoundError("…", name="gradio"),
-            "gradio is not installed",
+            ModuleNotFoundError("…", name="typer"),
+            "typer is not installed",
             "geosoftmax-experiments",
         ),
         (KeyError(), "Error: KeyError: no message", "--debug"),
@@ -46,20 +44,6 @@ def test_any_error_is_a_line_and_a_hint(monkeypatch, error, line, hint):
     shown = call("--debug", "doctor")
     assert shown.exception is error  # as it is: Python prints its traceback
     assert call("doctor").exception is not error  # --debug was for that command alone
-
-
-def test_play_without_its_packages_says_how_to_get_them(monkeypatch):
-    monkeypatch.setitem(sys.modules, "gradio", None)  # as if it were not installed
-    monkeypatch.delitem(sys.modules, "geosoftmax_experiments.play.page", raising=False)
-    result = call("play", "--no-browser")
-    assert result.exit_code == 1
-    assert "Error: The package gradio is not installed." in result.output
-    hint = result.output.splitlines()[-1]
-    assert "make play" in hint
-    assert 'pip install "geosoftmax-experiments[play]"' in hint
-    root = Path(__file__).parents[2]
-    assert "\nplay:" in (root / "Makefile").read_text()
-    assert "$ make play" in (root / "README.md").read_text()
 
 
 def commands(group, path=()):

@@ -26,15 +26,12 @@ from geosoftmax import (
     sinkhorn_potential,
 )
 from geosoftmax_experiments.figures.style import BLUE, GREEN, ORANGE, SMALL, WIDTH, bare, plain
+from geosoftmax_experiments.three_classes import DIRECTIONS, plane, potentials_of_the_border
 
-__all__ = ["COSTS", "draw_levels", "plane", "potentials_of_the_border"]
+__all__ = ["COSTS", "draw_levels"]
 
 #: Costs between two classes; the last gives the softmax.
 COSTS = (0.5, 1.0, 2.0, 4.0, math.inf)
-#: Directions of three classes in the plane of scores, which leaves out what is added to all.
-DIRECTIONS = torch.tensor(
-    [[-math.sqrt(3) / 2, -0.5], [0.0, 1.0], [math.sqrt(3) / 2, -0.5]], dtype=torch.float64
-)
 
 
 def draw_levels(console: Console) -> Figure:
@@ -163,19 +160,6 @@ def draw_plane_of_three(axis: Axes, cost: Cost, title: str, reach: float = 4.6) 
     axis.set_xlim(-reach, reach)
     axis.set_ylim(-reach, reach)
     axis.set_frame_on(False)
-
-
-def plane(f: Tensor) -> Tensor:
-    """Project scores of three classes on the plane that leaves out what is added to all."""
-    return f.double() @ DIRECTIONS
-
-
-def potentials_of_the_border(cost: Cost) -> Tensor:
-    """Return the potentials of the distributions on the border of the simplex, once around."""
-    t = torch.linspace(0, 1, 60, dtype=torch.float64)[:, None]
-    corners = torch.eye(3, dtype=torch.float64)
-    edges = [(1 - t) * corners[k] + t * corners[(k + 1) % 3] for k in range(3)]
-    return sinkhorn_potential(torch.cat(edges), cost)
 
 
 def _draw_arrows(axis: Axes, start: Tensor, end: Tensor) -> None:

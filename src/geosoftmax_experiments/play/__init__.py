@@ -1,5 +1,6 @@
-"""``geosoftmax play``: a page of one's own machine on which one plays with the link function.
+"""``geosoftmax play``: a page, on one's own machine, on which to play with the link function.
 
-`fields`, `ordinal` and `simplex` compute what a tab shows, from plain values to HTML, and know
-nothing of gradio; `page` puts them together, `serve` opens the page on 127.0.0.1.
+`fields`, `keypoints`, `ordinal` and `simplex` compute what a tab shows, from plain values to HTML.
+`page` lists the tabs and their controls, `serve` answers a browser on 127.0.0.1. There is no
+framework: the page is a file each of HTML, CSS and JavaScript, and is up before torch is imported.
 """

@@ -17,8 +17,10 @@ __all__ = ["BLUE", "GREEN", "ORANGE", "bars", "figure", "table"]
 BLUE, ORANGE, GREEN = "#0072b2", "#d55e00", "#009e73"
 
 
-def figure(values: Tensor, caption: str, *, colours: str, low: float, high: float) -> str:
-    """Return a picture of a plane of values, with its caption."""
+def figure(
+    values: Tensor, caption: str, *, colours: str, low: float, high: float, mark: str = ""
+) -> str:
+    """Return a picture of a plane of values, with its caption; `mark` is an SVG to lay over it."""
     span = max(high - low, 1e-12)
     shade = np.clip((values.detach().numpy() - low) / span, 0, 1)
     pixels = (matplotlib.colormaps[colours](shade)[..., :3] * 255).astype(np.uint8)
@@ -26,30 +28,37 @@ def figure(values: Tensor, caption: str, *, colours: str, low: float, high: floa
     Image.fromarray(pixels).save(buffer, "PNG", compress_level=1)
     data = base64.b64encode(buffer.getvalue()).decode()
     return (
-        f'<figure><img alt="{caption}" src="data:image/png;base64,{data}">'
-        f"<figcaption>{caption}</figcaption></figure>"
+        f'<figure><div class="g-map"><img alt="{caption}" src="data:image/png;base64,{data}">'
+        f"{mark}</div><figcaption>{caption}</figcaption></figure>"
     )
 
 
 def bars(groups: dict[str, tuple[str, Sequence[float]]], names: Sequence[str], label: str) -> str:
-    """Return a chart: for each name a group of bars from 0 to 1, one of each kind and colour."""
-    width, height, bottom = 560, 190, 22
-    slot = width / len(names)
+    """Return a chart: for each name a group of bars from 0 to 1, one of each kind and colour.
+
+    The vertical axis is a probability; `label` names the horizontal one.
+    """
+    left, width, height, bottom = 56, 560, 200, 44
+    slot = (width - left) / len(names)
     bar = slot * 0.8 / len(groups)
-    parts = [_svg(width, height + bottom, label)]
+    parts = [_svg(width, height + bottom, f"probabilities; {label}")]
     for k in range(5):
-        y = height * (1 - 0.97 * k / 4)
-        parts.append(f'<line x1="0" x2="{width}" y1="{y:.1f}" y2="{y:.1f}" class="g-grid"/>')
+        y = height * (1 - 0.95 * k / 4)
+        parts.append(f'<line x1="{left}" x2="{width}" y1="{y:.1f}" y2="{y:.1f}" class="g-grid"/>')
+        parts.append(f'<text class="g-left" x="{left - 6}" y="{y + 4:.1f}">{k / 4:g}</text>')
+    parts.append(f'<text transform="translate(13 {height / 2}) rotate(-90)">probability</text>')
+    parts.append(f'<text x="{(left + width) / 2}" y="{height + 38}">{label}</text>')
     for g, (colour, values) in enumerate(groups.values()):
         for k, value in enumerate(values):
-            tall = 0.97 * height * value
-            x, y = slot * k + slot * 0.1 + bar * g, height - tall
+            tall = 0.95 * height * value
+            x, y = left + slot * k + slot * 0.1 + bar * g, height - tall
             parts.append(
                 f'<rect x="{x:.1f}" y="{y:.1f}" width="{bar * 0.92:.1f}" height="{tall:.1f}" '
                 f'fill="{colour}"><title>{value:.3f}</title></rect>'
             )
     for k, name in enumerate(names):
-        parts.append(f'<text x="{slot * (k + 0.5):.1f}" y="{height + 16}">{name}</text>')
+        x = left + slot * (k + 0.5)
+        parts.append(f'<text class="g-name" x="{x:.1f}" y="{height + 18}">{name}</text>')
     legend = "".join(
         f'<span><i style="background:{colour}"></i>{kind}</span>'
         for kind, (colour, _) in groups.items()
@@ -62,12 +71,15 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     top = "".join(f'<th scope="col">{cell}</th>' for cell in head)
     body = "".join(
         f'<tr data-row="{row[0]}"><th scope="row">{row[0]}</th>'
-        + "".join(f"<td>{cell}</td>" for cell in row[1:])
+        + "".join(
+            f'<td data-label="{name}">{cell}</td>'
+            for name, cell in zip(head[1:], row[1:], strict=True)
+        )
         + "</tr>"
         for row in rows
     )
     inside = f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody>"
-    return f'<div class="g-wide"><table>{inside}</table></div>'
+    return f"<table>{inside}</table>"
 
 
 def _svg(width: float, height: float, label: str) -> str:

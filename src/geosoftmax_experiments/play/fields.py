@@ -1,4 +1,4 @@
-"""The tab of score fields: a drawing, its field with noise, and what each link makes of it."""
+"""The tab of drawings: a drawing, its field with noise, and what each link makes of it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ from typing import Any
 import entmax
 import numpy as np
 import torch
-from scipy.ndimage import zoom
-from sklearn.datasets import load_digits
 from torch import Tensor
 
-from geosoftmax import GridCost, hausdorff_divergence, sinkhorn_potential, solve
+from geosoftmax import GridCost, Solution, hausdorff_divergence, sinkhorn_potential, solve
 from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.play import page
 from geosoftmax_experiments.play.drawing import figure, table
+from geosoftmax_experiments.play.page import POWERS, SIDE
 from geosoftmax_experiments.play.values import answer, choice, number, numbers
 
 __all__ = ["COSTS", "MEANINGS", "SIDE", "digit", "show_fields"]
 
-SIDE = 28
-#: Power of the distance between pixels, by its name on the page.
-COSTS = {"squared distance": 2.0, "Manhattan distance": 1.0}
+#: Powers of the distance between pixels, by their name on the page.
+COSTS = dict(zip(POWERS, ((1.0, 2.0), (1.0,), (2.0,)), strict=True))
 #: Whether what is drawn is a distribution, of which the links get the distance field.
-MEANINGS = {"a distribution, seen through its distance field": True, "a score field": False}
+MEANINGS = dict(zip(page.MEANINGS, (True, False), strict=True))
 #: Height of a score field where the ink is full.
 HEIGHT = 6.0
 #: Asked of the solver: more digits than one can see, and fast also where it is ill-conditioned.
@@ -41,6 +40,9 @@ def digit(name: Any) -> str:
 
 @functools.cache
 def _images() -> list[np.ndarray]:
+    from scipy.ndimage import zoom
+    from sklearn.datasets import load_digits  # here, as the page starts without it
+
     data: Any = load_digits()
     found = []
     for k in range(10):
@@ -51,53 +53,72 @@ def _images() -> list[np.ndarray]:
 
 
 @answer
-def show_fields(ink: Any, meaning: Any, noise: Any, cost: Any, scale: Any, seed: Any) -> str:
+def show_fields(ink: Any, meaning: Any, noise: Any, seed: Any, cost: Any, scale: Any) -> str:
     """Return the pictures and the table of the tab."""
     drawing = torch.tensor(numbers("the drawing", ink, SIDE * SIDE, 0, 1)[: SIDE * SIDE])
     drawing = drawing.double().reshape(SIDE, SIDE)
     if not bool(drawing.any()):
         raise UserError("The sheet is empty.", "Draw on it, or pick a digit.")
-    costs = GridCost((SIDE, SIDE), p=choice("cost", cost, COSTS)) * number("scale", scale, 0.25, 4)
-    alpha = drawing / drawing.sum()
-    field = (
-        sinkhorn_potential(alpha, costs)
-        if choice("meaning", meaning, MEANINGS)
-        else HEIGHT * drawing
-    )
+    distribution = choice("meaning", meaning, MEANINGS)
+    powers = choice("cost", cost, COSTS)
+    scale = number("scale", scale, 0.25, 4)
     generator = torch.Generator().manual_seed(int(number("seed", seed, 0, 1e6)))
     noise = number("noise", noise, 0, 1)
-    scores = field + noise * torch.randn(field.shape, generator=generator, dtype=field.dtype)
+    noise = noise * torch.randn(drawing.shape, generator=generator, dtype=drawing.dtype)
 
+    pictures, rows, notes = [], [], []
+    for p in powers:
+        one = _Case(drawing / drawing.sum(), GridCost((SIDE, SIDE), p=p) * scale)
+        field = sinkhorn_potential(one.alpha, one.cost) if distribution else HEIGHT * drawing
+        suffix = f", p = {p:g}" if len(powers) > 1 else ""
+        low, high = float(field.min()), float(field.max())
+        words = f"scores{suffix}"
+        pictures.append(figure(field + noise, words, colours="cividis", low=low, high=high))
+        solution = _links(one, field + noise, suffix, pictures, rows, others=p == powers[-1])
+        notes.append(
+            f"g-LSE(f){suffix} lies between {float(solution.lower):.9g} and "
+            f"{float(solution.upper):.9g}, certified after {int(solution.iterations)} iterations."
+        )
+    head = ("link", "certified gap", "ms", "pixels", "total variation", "Hausdorff divergence")
+    words = "Total variation and divergence: from what was drawn."
+    row = f'<div class="g-row">{"".join(pictures)}</div>'
+    return f'{row}{table(head, rows)}<p id="bracket">{" ".join(notes)} {words}</p>'
+
+
+class _Case:
+    """A distribution that links should recover, and the cost."""
+
+    def __init__(self, alpha: Tensor, cost: GridCost) -> None:
+        self.alpha, self.cost = alpha, cost
+
+    def row(self, name: str, gap: str, seconds: float, beta: Tensor) -> tuple[str, ...]:
+        """Return the cells of a row of the table."""
+        variation = float((beta - self.alpha).abs().sum() / 2)
+        far = float(hausdorff_divergence(self.alpha, beta / beta.sum(), self.cost))
+        used = int((beta > 1e-9).sum())
+        return name, gap, f"{1e3 * seconds:.2f}", str(used), f"{variation:.3f}", f"{far:.4f}"
+
+
+def _links(
+    case: _Case, scores: Tensor, suffix: str, pictures: list[str], rows: list[Any], others: bool
+) -> Solution:
+    """Apply the geometric softmax, and the other links if they are wanted; add what they show."""
+    peak = float(case.alpha.max()) * 1.1
     start = time.perf_counter()
-    solution = solve(scores, costs, tol=TOL)
-    found = [("geometric softmax", solution.alpha, time.perf_counter() - start)]
-    others: list[tuple[str, Callable[..., Tensor]]] = [
+    solution = solve(scores, case.cost, tol=TOL)
+    seconds = time.perf_counter() - start
+    name = f"geometric softmax{suffix}"
+    pictures.append(figure(solution.alpha, name, colours="gray_r", low=0.0, high=peak))
+    rows.append(case.row(name, f"{float(solution.gap):.0e}", seconds, solution.alpha))
+    links: list[tuple[str, Callable[..., Tensor]]] = [
         ("softmax", torch.softmax),
         ("sparsemax", entmax.sparsemax),
     ]
-    for name, link in others:
+    for link_name, link in links if others else []:
         start = time.perf_counter()
-        found.append((name, link(scores.flatten(), 0), time.perf_counter() - start))
-
-    peak = float(alpha.max()) * 1.1
-    pictures = [
-        figure(scores, "scores", colours="cividis", low=float(field.min()), high=float(field.max()))
-    ]
-    rows = []
-    for name, beta, seconds in found:
-        beta = beta.reshape(SIDE, SIDE)
-        pictures.append(figure(beta, name, colours="gray_r", low=0.0, high=peak))
-        gap = f"{float(solution.gap):.0e}" if name == "geometric softmax" else "closed form"
-        variation = float((beta - alpha).abs().sum() / 2)
-        used = int((beta > 1e-9).sum())
-        far = float(hausdorff_divergence(alpha, beta / beta.sum(), costs))
-        cells = f"{1e3 * seconds:.2f}", str(used), f"{variation:.3f}", f"{far:.4f}"
-        rows.append((name, gap, *cells))
-    head = ("link", "certified gap", "ms", "pixels", "total variation", "Hausdorff divergence")
-    bracket = (
-        f"g-LSE(f) lies between {float(solution.lower):.9g} and {float(solution.upper):.9g}, "
-        f"certified after {int(solution.iterations)} iterations. Total variation and divergence: "
-        "from what was drawn."
-    )
-    row = f'<div class="g-row">{"".join(pictures)}</div>'
-    return f'{row}{table(head, rows)}<p id="bracket">{bracket}</p>'
+        beta = link(scores.flatten(), 0).reshape(SIDE, SIDE)
+        seconds = time.perf_counter() - start
+        named = f"{link_name}{suffix}"
+        pictures.append(figure(beta, named, colours="gray_r", low=0.0, high=peak))
+        rows.append(case.row(named, "closed form", seconds, beta))
+    return solution

@@ -19,12 +19,11 @@ from geosoftmax import (
 )
 from geosoftmax_experiments.ordinal.decisions import RULES
 from geosoftmax_experiments.play.drawing import BLUE, GREEN, ORANGE, bars, table
+from geosoftmax_experiments.play.page import MOST
 from geosoftmax_experiments.play.values import answer, choice, number, numbers
 
-__all__ = ["COSTS", "MOST", "show_ordinal"]
+__all__ = ["COSTS", "show_ordinal"]
 
-#: The most classes.
-MOST = 10
 COSTS = {
     "squared distance": lambda d: LineCost(d, p=2),
     "distance": lambda d: LineCost(d),
@@ -38,7 +37,7 @@ def show_ordinal(scores: Any, classes: Any, cost: Any, scale: Any, true: Any) ->
     d = int(number("classes", classes, 3, MOST))
     f = torch.tensor(numbers("the scores", scores, MOST, -10, 10)[:d], dtype=torch.float64)
     costs = choice("cost", cost, COSTS)(d) * number("scale", scale, 0.02, 10)
-    y = min(int(number("true class", true, 1, MOST)), d) - 1
+    y = int(number("true class", true, 1, d)) - 1
     solution = solve(f, costs)
     links = {
         "geometric softmax": (GREEN, solution.alpha),
@@ -49,7 +48,7 @@ def show_ordinal(scores: Any, classes: Any, cost: Any, scale: Any, true: Any) ->
     chart = bars(
         {name: (colour, alpha.tolist()) for name, (colour, alpha) in links.items()},
         names,
-        "probabilities of the classes",
+        "class",
     )
     rows = [
         (name, *_decisions(alpha), f"{_loss(name, f, y, costs):.3f}", _divergence(alpha, y, costs))

@@ -1,169 +1,248 @@
-"""The page: three tabs, put together with gradio."""
+"""The page: its tabs, the controls of each, and the HTML of all of it. Imports nothing heavy."""
 
 from __future__ import annotations
 
+import functools
+import html
+import importlib
 import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-import gradio as gr  # pyright: ignore[reportMissingImports] (an extra)
-from gradio.themes import Base  # pyright: ignore[reportMissingImports]
-
 from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.play import fields, ordinal, simplex
 
-__all__ = ["CSS", "THEME", "build"]
+__all__ = ["FILES", "TABS", "Choice", "Slider", "Tab", "answer", "render"]
 
-_FILES = resources.files("geosoftmax_experiments.play")
-CSS = _FILES.joinpath("page.css").read_text(encoding="utf8")
-_SANS = ("system-ui", "sans-serif")
-#: Fonts of the system: none is fetched.
-THEME = Base(font=_SANS, font_mono=("ui-monospace", "monospace"), primary_hue="green")
-
-INTRODUCTION = """# Play with the geometric softmax
-A softmax that knows the cost between its outputs. Every answer comes with a certificate: a bracket
-that holds the exact value."""
-FIELDS = """Draw (pointer, finger, or arrow keys and space; shift erases) or pick a digit. Links
-turn scores into a distribution; the geometric softmax undoes the distance field exactly, and
-sharpens what noise there is."""
-ORDINAL = "Drag the scores of ordered classes."
-SIMPLEX = """Move the scores of three classes. Scores outside the green region give a zero: their
-geometric softmax is that of the extrapolation fᴱ, on the border of the region."""
-#: Answers come at once, without a queue, and are for this page alone.
-_QUIETLY: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
-_SCORES = [-2.0, 0.6, 1.7, 1.9, 1.2, -0.8, -2.0, -3.0, -4.0, -4.0]
+_FOLDER = resources.files("geosoftmax_experiments.play")
+#: What the page loads: name, and its type.
+FILES = {"page.css": "text/css", "page.js": "text/javascript"}
+#: The most ordered classes.
+MOST = 10
+SIDE = 28
 
 
-def build() -> gr.Blocks:
-    """Return the page, ready to be served."""
-    with gr.Blocks(title="geosoftmax", analytics_enabled=False) as page:
-        gr.Markdown(INTRODUCTION)
-        with gr.Tab("Score fields"):
-            _fields_tab()
-        with gr.Tab("Ordered classes"):
-            _ordinal_tab()
-        with gr.Tab("Three classes"):
-            _simplex_tab()
-    return page
+@dataclass(frozen=True)
+class Slider:
+    """A number: a slider with a box. In a browser neither leaves its range."""
+
+    name: str
+    label: str
+    low: float
+    high: float
+    value: float
+    step: float = 1
+
+    def render(self, tab: str) -> str:
+        """Return its HTML."""
+        limits = f'min="{self.low:g}" max="{self.high:g}" step="{self.step:g}"'
+        own = f'value="{self.value:g}" {limits}'
+        key = f"{tab}-{self.name}"
+        return (
+            f'<div class="control" id="{key}" data-name="{self.name}"><label for="{key}-range">'
+            f'{html.escape(self.label)}</label><input type="range" id="{key}-range" {own}>'
+            f'<input type="number" aria-label="{html.escape(self.label)}" {own}></div>'
+        )
 
 
-def _fields_tab() -> None:
-    gr.Markdown(FIELDS)
-    with gr.Row():
-        with gr.Column(scale=1, min_width=260):
-            ink = gr.HTML(
-                fields.digit(3),
-                html_template='<canvas width="280" height="280" tabindex="0" role="img" '
-                'aria-label="Sheet to draw on: arrow keys move, space draws, shift erases">'
-                "</canvas>",
-                css_template="canvas { width: min(280px, 100%); border: 1px solid #888; "
-                "touch-action: none; cursor: crosshair; background: white; }",
-                js_on_load=_FILES.joinpath("painter.js").read_text(encoding="utf8"),
-                elem_id="sheet",
-            )
-            with gr.Row():
-                digit = gr.Dropdown(
-                    [str(k) for k in range(10)], value="3", label="Pick a digit", min_width=90
-                )
-                clear = gr.Button("Clear the sheet", min_width=90)
-        with gr.Column(scale=1, min_width=260):
-            meaning = gr.Radio(
-                [*fields.MEANINGS], value=next(iter(fields.MEANINGS)), label="What you draw is"
-            )
-            noise = _slider(0, 1, 0, step=0.01, label="Noise on the scores", elem_id="noise")
-            seed = _slider(0, 20, 0, step=1, label="Which noise")
-            cost = gr.Radio([*fields.COSTS], value="squared distance", label="Cost between pixels")
-            scale = _slider(0.25, 4, 1, step=0.05, label="times", elem_id="scale")
-    inputs = [ink, meaning, noise, cost, scale, seed]
-    shown = _live(fields.show_fields, inputs, "fields")
-    empty = json.dumps([0] * fields.SIDE**2)
-    digit.input(_pick, [digit, ink], ink, **_QUIETLY).then(
-        fields.show_fields, inputs, shown, **_QUIETLY
-    )
-    clear.click(lambda: empty, None, ink, **_QUIETLY).then(
-        fields.show_fields, inputs, shown, **_QUIETLY
-    )
+@dataclass(frozen=True)
+class Choice:
+    """One of some names."""
+
+    name: str
+    label: str
+    options: Sequence[str]
+
+    @property
+    def value(self) -> str:
+        """The first."""
+        return self.options[0]
+
+    def render(self, tab: str) -> str:
+        """Return its HTML."""
+        buttons = "".join(
+            f'<label><input type="radio" name="{tab}-{self.name}" value="{html.escape(option)}"'
+            f"{' checked' if option == self.value else ''}> {html.escape(option)}</label>"
+            for option in self.options
+        )
+        return (
+            f'<fieldset class="control" id="{tab}-{self.name}" data-name="{self.name}">'
+            f"<legend>{html.escape(self.label)}</legend>{buttons}</fieldset>"
+        )
 
 
-def _pick(name: Any, ink: Any) -> Any:
-    """Return the digit of this name; what was drawn before, if there is none."""
-    try:
-        return fields.digit(name)
-    except UserError:
-        return ink
+@dataclass(frozen=True)
+class Sheet:
+    """A sheet of pixels to draw on; its value is the ink, row by row."""
+
+    name: str = "ink"
+    value: str = ""
+
+    def render(self, tab: str) -> str:
+        """Return its HTML; the script draws."""
+        digits = "".join(f"<option>{k}</option>" for k in range(10))
+        return (
+            f'<div class="control" id="sheet" data-name="{self.name}"><canvas width="280" '
+            'height="280" tabindex="0" role="img" aria-label="Sheet to draw on: arrow keys move, '
+            'space draws, shift erases"></canvas><div class="buttons"><label>Pick '
+            f'<select id="digit"><option>heart</option>{digits}</select></label>'
+            '<button type="button" id="clear">Clear</button></div></div>'
+        )
 
 
-def _ordinal_tab() -> None:
-    gr.Markdown(ORDINAL)
-    names = range(1, ordinal.MOST + 1)
-    sliders = "".join(
-        f'<label>{k}<input type="range" min="-10" max="10" step="0.1" '
-        f'aria-label="score of class {k}"><output></output></label>'
-        for k in names
-    )
-    with gr.Row():
-        with gr.Column(scale=1, min_width=260):
-            scores = gr.HTML(
-                json.dumps(_SCORES),
-                html_template=sliders,
-                css_template="label { display: grid; grid-template-columns: 1.6em 1fr 2.6em; "
-                "gap: 8px; align-items: center; } "
-                "label:nth-child(n + ${classes + 1}) { display: none; } "
-                "input { width: 100%; accent-color: #009e73; }",
-                classes=6,
-                js_on_load=_FILES.joinpath("scores.js").read_text(encoding="utf8"),
-                elem_id="scores",
-            )
-        with gr.Column(scale=1, min_width=260):
-            classes = _slider(3, ordinal.MOST, 6, step=1, label="Classes", elem_id="classes")
-            cost = gr.Radio([*ordinal.COSTS], value="squared distance", label="Cost")
-            scale = _slider(0.02, 10, 0.5, step=0.02, label="times")
-            true = _slider(1, ordinal.MOST, 3, step=1, label="True class")
-    _live(ordinal.show_ordinal, [scores, classes, cost, scale, true], "ordinal")
-    classes.input(_with_classes, classes, scores, **_QUIETLY)
+@dataclass(frozen=True)
+class Scores:
+    """One slider for each class; its value is the list of scores."""
+
+    name: str = "scores"
+    start: tuple[float, ...] = (-2.0, 0.6, 1.7, 1.9, 1.2, -0.8, -2.0, -3.0, -4.0, -4.0)
+
+    @property
+    def value(self) -> str:
+        """The scores, as JSON."""
+        return json.dumps(self.start)
+
+    def render(self, tab: str) -> str:
+        """Return its HTML."""
+        sliders = "".join(
+            f'<label><span>{k}</span><input type="range" min="-10" max="10" step="0.1" '
+            f'value="{value:g}" aria-label="score of class {k}">'
+            f"<output>{value:.1f}</output></label>"
+            for k, value in enumerate(self.start, 1)
+        )
+        return f'<div class="control" id="scores" data-name="{self.name}">{sliders}</div>'
 
 
-def _with_classes(d: Any) -> Any:
-    """Show so many of the sliders of the scores; as many as before, if it is no such number."""
-    good = isinstance(d, (int, float)) and 3 <= d <= ordinal.MOST
-    return gr.HTML(classes=int(d)) if good else gr.skip()
+Control = Slider | Choice | Sheet | Scores
 
 
-def _simplex_tab() -> None:
-    gr.Markdown(SIMPLEX)
-    with gr.Row():
-        with gr.Column(scale=1, min_width=260):
-            values = (1.5, -1.5, 0.5)
-            scores = [
-                _slider(-5, 5, value, step=0.1, label=f"Score of class {k}", elem_id=f"score-{k}")
-                for k, value in enumerate(values, 1)
-            ]
-        with gr.Column(scale=1, min_width=260):
-            cost = gr.Radio([*simplex.COSTS], value=next(iter(simplex.COSTS)), label="Cost")
-            scale = _slider(0.1, 10, 2, step=0.1, label="times")
-    _live(simplex.show_simplex, [*scores, cost, scale], "simplex")
+@dataclass(frozen=True)
+class Tab:
+    """A tab: what it is about, its controls, and the function that gets their values in order."""
+
+    key: str
+    title: str
+    words: str
+    controls: tuple[Control, ...]
+    function: str
+
+    def show(self) -> Callable[..., str]:
+        """Import and return the function."""
+        module, _, name = self.function.partition(":")
+        return getattr(importlib.import_module(f"geosoftmax_experiments.play.{module}"), name)
 
 
-def _slider(*arguments: Any, **options: Any) -> gr.Slider:
-    """Return a slider that passes on what was typed in its box, also if it is out of range.
+MEANINGS = ("a distribution, seen through its distance field", "a score field")
+POWERS = ("p = 1 beside p = 2", "p = 1, Manhattan distance", "p = 2, squared distance")
+TABS = (
+    Tab(
+        "fields",
+        "Drawings",
+        "Draw (pointer, finger, or arrow keys and space; shift erases), or pick a digit. Links "
+        "turn scores into a distribution. The geometric softmax undoes the distance field exactly. "
+        "With noise, try both powers p of the distance, and other scales of the cost.",
+        (
+            Sheet(),
+            Choice("meaning", "What you draw is", MEANINGS),
+            Slider("noise", "Noise on the scores", 0, 1, 0.05, 0.01),
+            Slider("seed", "Which noise", 0, 20, 0),
+            Choice("cost", "Cost between pixels", POWERS),
+            Slider("scale", "Scale of the cost", 0.25, 4, 1, 0.05),
+        ),
+        "fields:show_fields",
+    ),
+    Tab(
+        "keypoints",
+        "Key points",
+        "A heat map with a key point anywhere between pixels, and a second, lower peak. "
+        "Soft-argmax is drawn to a place between them; the geometric softmax marks both.",
+        (
+            Slider("row", "Row of the key point", 4, 27, 9.3, 0.1),
+            Slider("column", "Column of the key point", 4, 27, 11.6, 0.1),
+            Slider("second", "Second peak, lower by", 0, 5, 1, 0.1),
+            Slider("noise", "Noise on the scores", 0, 2, 0.3, 0.05),
+            Slider("seed", "Which noise", 0, 20, 0),
+            Choice("cost", "Cost between pixels", POWERS[1:]),
+            Slider("scale", "Scale of the cost", 0.1, 3, 1, 0.1),
+        ),
+        "keypoints:show_keypoints",
+    ),
+    Tab(
+        "ordinal",
+        "Ordered classes",
+        "Drag the scores of ordered classes.",
+        (
+            Scores(),
+            Slider("classes", "Classes", 3, MOST, 6),
+            Choice("cost", "Cost", ("distance", "squared distance", "zero-one")),
+            Slider("scale", "Scale of the cost", 0.02, 10, 0.5, 0.02),
+            Slider("true", "True class", 1, 6, 3),
+        ),
+        "ordinal:show_ordinal",
+    ),
+    Tab(
+        "simplex",
+        "Three classes",
+        "Move the scores of three classes. Scores outside the green region give a zero: their "
+        "geometric softmax is that of the extrapolation fᴱ, on the border of the region.",
+        (
+            Slider("score-1", "Score of class 1", -5, 5, 1.5, 0.1),
+            Slider("score-2", "Score of class 2", -5, 5, -1.5, 0.1),
+            Slider("score-3", "Score of class 3", -5, 5, 0.5, 0.1),
+            Choice(
+                "cost",
+                "Cost",
+                (
+                    "ordered, distance",
+                    "ordered, squared distance",
+                    "1 and 2 near, 3 far",
+                    "zero-one",
+                ),
+            ),
+            Slider("scale", "Scale of the cost", 0.1, 10, 2, 0.1),
+        ),
+        "simplex:show_simplex",
+    ),
+)
 
-    gradio would refuse it with a traceback; the answers say in words what is wrong.
+
+def answer(request: Any) -> str:
+    """Return the answer to what the page sent: ``{"tab": key, "values": {name: value}}``.
+
+    ``{"digit": name}`` asks for a drawing, as JSON.
     """
-    slider = gr.Slider(*arguments, **options)
-    slider.preprocess = lambda payload: payload
-    return slider
+    if isinstance(request, dict) and "digit" in request:
+        from geosoftmax_experiments.play.fields import digit
+
+        return digit(request["digit"])
+    tabs = {tab.key: tab for tab in TABS}
+    key = request.get("tab") if isinstance(request, dict) else None
+    values = request.get("values") if isinstance(request, dict) else None
+    if not isinstance(key, str) or key not in tabs or not isinstance(values, dict):
+        raise UserError("The request cannot be read.", "Reload the page.")
+    tab = tabs[key]
+    return tab.show()(*(values.get(control.name) for control in tab.controls))
 
 
-def _live(show: Any, inputs: list[Any], name: str) -> gr.HTML:
-    """Show the answer to the first values, and a new one whenever an input moves."""
-    first = show(*(component.value for component in inputs))
-    shown = gr.HTML(first, elem_id=name, apply_default_css=False)
-    gr.on(
-        [component.input for component in inputs],
-        show,
-        inputs,
-        shown,
-        trigger_mode="always_last",
-        **_QUIETLY,
+@functools.cache
+def render() -> str:
+    """Return the page."""
+    buttons = "".join(
+        f'<button role="tab" id="tab-{tab.key}" aria-controls="{tab.key}" '
+        f'aria-selected="{"true" if k == 0 else "false"}">{tab.title}</button>'
+        for k, tab in enumerate(TABS)
     )
-    return shown
+    sections = "".join(_section(tab, hidden=k > 0) for k, tab in enumerate(TABS))
+    text = _FOLDER.joinpath("page.html").read_text(encoding="utf8")
+    return text.replace("{{tabs}}", buttons).replace("{{sections}}", sections)
+
+
+def _section(tab: Tab, hidden: bool) -> str:
+    controls = "".join(control.render(tab.key) for control in tab.controls)
+    return (
+        f'<section id="{tab.key}" role="tabpanel" aria-labelledby="tab-{tab.key}"'
+        f"{' hidden' if hidden else ''}><p>{html.escape(tab.words)}</p>"
+        f'<form class="controls" autocomplete="off">{controls}</form>'
+        '<div class="shown" aria-live="polite"><p class="g-wait">Computing…</p></div></section>'
+    )

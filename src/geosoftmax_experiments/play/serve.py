@@ -2,88 +2,133 @@
 
 from __future__ import annotations
 
-import atexit
-import os
-import shutil
-import socket
-import tempfile
-from typing import Any
+import html
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
 
 from rich.console import Console
 
 from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.play.gate import Gate
+from geosoftmax_experiments.play import page
+from geosoftmax_experiments.play.gate import HEADERS, MOST_BYTES, refusal
 
 __all__ = ["HOST", "open_page", "run"]
 
 HOST = "127.0.0.1"
+#: Seconds after which a browser that sends nothing is left.
+PATIENCE = 20
 
 
-def open_page(port: int) -> tuple[Any, str]:
-    """Serve the page in threads of this process; return it and its address. ``close()`` ends it.
+class Handler(BaseHTTPRequestHandler):
+    """Answers one browser."""
 
-    The server answers what `Gate` lets through. gradio's temporary files, should there be any, lie
-    in a folder that is removed when the process ends.
+    timeout = PATIENCE
+    server_version, sys_version = "geosoftmax", ""
+    protocol_version = "HTTP/1.1"
+
+    def handle_one_request(self) -> None:
+        """As inherited; a browser that leaves in the middle is no error."""
+        try:
+            super().handle_one_request()
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
+
+    def do_GET(self) -> None:
+        """Send the page, or one of its files."""
+        if self._refused():
+            return
+        name = self.path.removeprefix("/")
+        if name in page.FILES:
+            files = resources.files("geosoftmax_experiments.play")
+            self._send(200, files.joinpath(name).read_text(encoding="utf8"), page.FILES[name])
+        else:
+            self._send(200, page.render(), "text/html")
+
+    def do_HEAD(self) -> None:
+        """Send the headers of the page, or of one of its files."""
+        self.do_GET()
+
+    def do_POST(self) -> None:
+        """Send the answer to what the page asks."""
+        if self._refused():
+            return
+        body = self.rfile.read(min(int(self.headers["Content-Length"]), MOST_BYTES))
+        try:
+            words = page.answer(json.loads(body))
+        except (UserError, ValueError, RecursionError) as error:
+            words = f'<p role="alert" class="g-alert">{html.escape(str(error)[:200])}</p>'
+        self._send(200, words, "text/html")
+
+    def _refused(self) -> bool:
+        status = refusal(
+            self.command,
+            self.path,
+            self.headers.get_all("Host", []),
+            self.headers.get_all("Origin", []),
+            self.headers.get("Content-Length"),
+        )
+        if status:
+            self.close_connection = True  # what else was sent is not read
+            self._send(status, "This page is for one person and machine.\n", "text/plain")
+        return bool(status)
+
+    def _send(self, status: int, text: str, kind: str) -> None:
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Print nothing."""
+
+
+class Server(ThreadingHTTPServer):
+    """A server whose threads end with the process."""
+
+    daemon_threads = True
+
+
+def open_page(port: int) -> tuple[Server, str]:
+    """Serve the page in threads of this process; return the server and its address.
+
+    ``shutdown()`` and ``server_close()`` end it. Torch is imported meanwhile, so that the first
+    answer does not wait for it.
     """
-    _check_port(port)
-    folder = tempfile.mkdtemp(prefix="geosoftmax-play-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    os.environ["GRADIO_TEMP_DIR"] = folder
-    # Read by gradio and huggingface_hub when they are imported: nothing is reported or looked up.
-    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    os.environ["HF_HUB_OFFLINE"] = "1"
     try:
-        from geosoftmax_experiments.play import page
-    except ModuleNotFoundError as error:
+        server = Server((HOST, port), Handler)
+    except OSError as error:
         raise UserError(
-            f"The package {error.name} is not installed.",
-            'Install what the page needs: pip install "geosoftmax-experiments[play]" '
-            "(in a checkout, make play installs it and opens the page).",
+            f"Port {port} cannot be used: {error.strerror}.", "Choose another with --port."
         ) from None
-    from starlette.middleware import Middleware  # pyright: ignore[reportMissingImports] (gradio's)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=_import_tabs, daemon=True).start()
+    return server, f"http://{HOST}:{server.server_port}/"
 
-    blocks = page.build()
-    _, address, _ = blocks.launch(
-        server_name=HOST,
-        server_port=port,
-        share=False,
-        inbrowser=False,
-        quiet=True,
-        prevent_thread_lock=True,
-        ssr_mode=False,
-        theme=page.THEME,
-        css=page.CSS,
-        footer_links=[],
-        enable_monitoring=False,
-        mcp_server=False,
-        run_history=False,
-        app_kwargs={"middleware": [Middleware(Gate)]},
-    )
-    return blocks, address
+
+def _import_tabs() -> None:
+    for tab in page.TABS:
+        tab.show()
 
 
 def run(port: int, browser: bool, console: Console) -> None:
     """Serve the page until it is stopped by Ctrl-C."""
-    with console.status("Starting"):
-        blocks, address = open_page(port)
+    server, address = open_page(port)
     console.print(f"The page is at {address} (Ctrl-C ends it).", soft_wrap=True)
     if browser:
         import webbrowser
 
         webbrowser.open(address)
     try:
-        blocks.block_thread()
+        threading.Event().wait()
     finally:
-        blocks.close(verbose=False)
-
-
-def _check_port(port: int) -> None:
-    with socket.socket() as trial:
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            trial.bind((HOST, port))
-        except OSError as error:
-            raise UserError(
-                f"Port {port} cannot be used: {error.strerror}.", "Choose another with --port."
-            ) from None
+        server.shutdown()
+        server.server_close()

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from geosoftmax import Cost, LineCost, ZeroOneCost, extrapolate, geometric_logsumexp, solve
-from geosoftmax_experiments.figures.levels import DIRECTIONS, plane, potentials_of_the_border
 from geosoftmax_experiments.play.drawing import BLUE, GREEN, ORANGE, table
 from geosoftmax_experiments.play.values import answer, choice, number
+from geosoftmax_experiments.three_classes import DIRECTIONS, plane, potentials_of_the_border
 
 __all__ = ["COSTS", "show_simplex"]
 
@@ -47,7 +47,7 @@ def show_simplex(first: Any, second: Any, third: Any, cost: Any, scale: Any) -> 
     rows.append(("scores f", *(f"{v:.2f}" for v in f.tolist())))
     rows.append(("extrapolated fᴱ", *(f"{v:.2f}" for v in extrapolated.tolist())))
     note = f"Certified: g-LSE(f) = {float(solution.upper):.6f}, gap {float(solution.gap):.0e}."
-    head = ("", "1", "2", "3")
+    head = ("", "class 1", "class 2", "class 3")
     return f'<div class="g-row g-two">{charts}</div>{table(head, rows)}<p id="level">{note}</p>'
 
 
@@ -103,7 +103,7 @@ def _dot(x: float, y: float, style: str, title: str) -> str:
 
 def _corners(places: Tensor) -> str:
     return "".join(
-        f'<text x="{x:.1f}" y="{y + 4:.1f}">{k}</text>'
+        f'<text x="{x:.1f}" y="{y + 4:.1f}">class {k}</text>'
         for k, (x, y) in enumerate(_place(places), 1)
     )
 

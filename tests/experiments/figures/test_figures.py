@@ -18,7 +18,7 @@ from geosoftmax_experiments.cli import app
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.figures import FIGURES, run
 from geosoftmax_experiments.figures.fields import COST, MEASURES
-from geosoftmax_experiments.figures.levels import DIRECTIONS, plane, potentials_of_the_border
+from geosoftmax_experiments.three_classes import DIRECTIONS, plane, potentials_of_the_border
 from tests.conftest import data_file
 
 QUIET = Console(quiet=True)
