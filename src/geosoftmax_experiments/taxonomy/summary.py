@@ -10,10 +10,12 @@ from geosoftmax_experiments.ordinal.summary import signed_ranks
 from geosoftmax_experiments.taxonomy.measures import MEASURES
 from geosoftmax_experiments.taxonomy.models import MODELS
 
-__all__ = ["CONTROL", "SHOWN", "Column", "by_draw", "compare_draws", "means"]
+__all__ = ["CONTROL", "SHARED", "SHOWN", "Column", "by_draw", "compare_draws", "means"]
 
 #: What a use of the tree has to beat: the same loss, as sparse, without the tree.
 CONTROL = "zero-one"
+#: The model that shares weights along the tree, and its own control: a tree that means nothing.
+SHARED = ("zero-one-shared", "zero-one-shuffled")
 
 
 class Column(NamedTuple):
