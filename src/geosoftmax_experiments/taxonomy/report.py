@@ -97,7 +97,7 @@ def _add_tests(report: Report, rows: pd.DataFrame, size: int) -> None:
         names: list[Any] = list(found.index)
         found.insert(0, "model", [MODELS[name].label for name in names])
         for name in ("p", "p (Holm)"):
-            found[name] = [f"{p:.2g}" for p in found[name]]
+            found[name] = [_p(p) for p in found[name]]
         report.add_table(found)
     _add_second_control(report, rows, size)
 
@@ -111,7 +111,7 @@ def _add_second_control(report: Report, rows: pd.DataFrame, size: int) -> None:
         found: Any = compare_draws(pair, size, column, shuffled)
         if found is not None:
             line = found.loc[shared]
-            won, lost, p = int(line["won"]), int(line["lost"]), f"{line['p']:.2g}"
+            won, lost, p = int(line["won"]), int(line["lost"]), _p(line["p"])
             gain = float(line["mean gain"])
             lines.append({"": column.label, "mean gain": gain, "won": won, "lost": lost, "p": p})
     if lines:
@@ -120,6 +120,10 @@ def _add_second_control(report: Report, rows: pd.DataFrame, size: int) -> None:
             "the right one."
         )
         report.add_table(pd.DataFrame(lines))
+
+
+def _p(value: float) -> str:
+    return "–" if value != value else f"{value:.2g}"
 
 
 def _models(rows: Any, comparison: Comparison) -> pd.DataFrame:
