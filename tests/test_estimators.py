@@ -30,6 +30,7 @@ from geosoftmax import (
     TreeCost,
     ZeroOneCost,
     decide,
+    geometric_logistic_loss,
     geometric_softmax,
 )
 from geosoftmax.estimators import GeometricClassifier, GeometricClassifierCV
@@ -664,3 +665,45 @@ def test_weights_of_classes_that_are_no_weights(weights):
     X, y = ordered()
     with pytest.raises(ValueError, match="class_weight must be finite and at least 0"):
         GeometricClassifier(class_weight=weights).fit(X, y)
+
+
+# ------------------------------------------------------------------ weights that are shared
+
+
+@pytest.mark.parametrize("container", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+def test_weights_are_shared_along_a_taxonomy(container):
+    """At the optimum the gradient of the losses is minus that of ``alpha/2 tr(W K⁻¹ Wᵀ)``."""
+    X, y, position = animals()
+    shared = ANIMALS * 0.6
+    model = GeometricClassifier("zero-one", scale=2.0, alpha=3.0, shared=shared, tol=1e-9)
+    model.fit(container(X), y)
+    assert model.order_.tolist() == list(ANIMALS.names)  # its names give the order
+    rows = np.searchsorted(model.classes_, model.order_)
+    W = torch.from_numpy(model.coef_[rows]).requires_grad_()
+    c = torch.from_numpy(model.intercept_[rows]).requires_grad_()
+    loss = geometric_logistic_loss(
+        torch.from_numpy(X) @ W.T + c, torch.from_numpy(position), model.cost_, reduction="sum"
+    )
+    K = torch.exp(-shared.matrix() / 2)
+    penalty = 1.5 * (W * torch.linalg.solve(K, W)).sum()
+    for gradient in torch.autograd.grad(loss + penalty, (W, c)):
+        assert float(gradient.abs().max()) < 1e-5
+
+
+def test_far_classes_share_nothing_and_near_ones_almost_all():
+    X, y, _ = animals()
+    alone = GeometricClassifier(ANIMALS, tol=1e-9).fit(X, y)
+    far = GeometricClassifier(ANIMALS, shared=ANIMALS * 100, tol=1e-9).fit(X, y)
+    np.testing.assert_allclose(far.coef_, alone.coef_, atol=1e-6)
+    near = GeometricClassifier(ANIMALS, shared=ANIMALS * 1e-4, tol=1e-9).fit(X, y)
+    cat, dog = (near.coef_[list(near.classes_).index(name)] for name in ("cat", "dog"))
+    assert np.abs(cat - dog).max() < 0.02
+
+
+def test_shared_weights_are_checked():
+    X, y, position = animals()
+    with pytest.raises(ValueError, match=r"shared is between outputs of shape \(3,\), but there"):
+        GeometricClassifier("zero-one", shared=np.ones((3, 3))).fit(X, position)
+    other = TreeCost.from_dict({"a": ["dog", "cat"], "b": ["bus", "van"]})
+    with pytest.raises(ValueError, match="differently"):
+        GeometricClassifier(ANIMALS, shared=other).fit(X, y)

@@ -40,6 +40,11 @@ class GeometricClassifier(LinearGeometric):
         the most probable one, ``"cost"`` the one of least expected `cost`, and ``"scores"``, as in
         the paper, the one with the largest score. Only ``"mode"`` is always the largest entry of
         `predict_proba`: a median lies between classes that are more probable than itself.
+    shared : as `cost`, optional
+        Classes that are near under this cost get similar weights: the penalty is
+        ``alpha/2 tr(W K⁻¹ Wᵀ)`` with ``K = exp(-shared/2)``, and alpha/2 ‖W‖² by default. With few
+        samples, this is where a taxonomy helps most: ``GeometricClassifier("zero-one",
+        shared=tree)``. A matrix between the classes is built for it.
     fit_intercept : bool
     classes : sequence, optional
         All classes in their order, for labels that do not sort by themselves, and to name classes
@@ -112,6 +117,7 @@ class GeometricClassifier(LinearGeometric):
         scale: float = 0.4,
         alpha: float = 1.0,
         decision: str = "auto",
+        shared: Any = None,
         fit_intercept: bool = True,
         classes: Any = None,
         class_weight: Any = None,
@@ -122,6 +128,7 @@ class GeometricClassifier(LinearGeometric):
         self.scale = scale
         self.alpha = alpha
         self.decision = decision
+        self.shared = shared
         self.fit_intercept = fit_intercept
         self.classes = classes
         self.class_weight = class_weight
@@ -149,8 +156,11 @@ class GeometricClassifier(LinearGeometric):
         X, target, weight = self._read(X, y, sample_weight)
         cost = read_cost(self.cost, self.scale, len(self.classes_))
         rule = rule_for(self.decision, [cost])
+        shared = self.shared
+        if shared is not None:
+            shared = read_cost(shared, 1.0, len(self.classes_), "shared")
         design, found = fit_linear(
-            X, target, weight, cost, alpha, bool(self.fit_intercept), tol, max_iter
+            X, target, weight, cost, alpha, bool(self.fit_intercept), tol, max_iter, shared
         )
         warn_unless_converged(found, tol)
         set_fitted(self, *design.coefficients(found.V), cost, rule, X.dtype)

@@ -1,5 +1,8 @@
 """Minimising ``Σ_i w_i ℓ(y_i, f_i) + alpha/2 ‖W‖²`` over linear scores ``f = X W + c``.
 
+Where classes share weights, the penalty is ``alpha/2 tr(W K⁻¹ Wᵀ)`` with a kernel ``K`` between
+classes. With ``W = V K^½`` it is that of ``V`` again.
+
 The method is L-BFGS, preconditioned with what is known of the Hessian: in the principal axes of the
 features it is nearly ``mean curvature of the losses ⊗ variances + penalty``, which two small
 eigendecompositions invert. The curvature (d × d) is computed anew every few steps, because samples
@@ -9,7 +12,7 @@ leave it as they are fitted: a loss is flat where the support is a single class.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,14 +54,28 @@ class Fit:
 
 def fit_linear(
     X: Any, target: np.ndarray, weight: np.ndarray, cost: Cost, alpha: float,
-    fit_intercept: bool, tol: float, max_iter: int,
+    fit_intercept: bool, tol: float, max_iter: int, shared: Cost | None = None,
 ) -> tuple[Design, Fit]:  # fmt: skip
-    """Fit to all samples, from the start; return the coordinates, and the fit in them."""
+    """Fit to all samples, from the start; return the coordinates, and the fit in them.
+
+    Weights of classes that are near under `shared` are drawn together.
+    """
     total = weight.sum()
     design = Design(X, weight / total, fit_intercept)
     losses = Losses(cost, target, weight / total)
-    objective = Objective(design, losses, alpha / total)
-    return design, minimise(objective, start(design, losses), tol, max_iter)
+    V = start(design, losses)
+    if shared is None:
+        return design, minimise(Objective(design, losses, alpha / total), V, tol, max_iter)
+    root = _square_root(shared.kernel().double().numpy())
+    V[-1] = np.linalg.lstsq(root, V[-1], rcond=None)[0]
+    found = minimise(Objective(design, losses, alpha / total, root), V, tol, max_iter)
+    return design, replace(found, V=found.V @ root)
+
+
+def _square_root(K: np.ndarray) -> np.ndarray:
+    """Return the symmetric square root of a positive definite matrix."""
+    values, axes = np.linalg.eigh(K)
+    return (axes * np.sqrt(np.maximum(values, 0.0))) @ axes.T
 
 
 class Losses:
@@ -204,12 +221,20 @@ class Memory:
 class Objective:
     """``(Σ_i w_i ℓ(y_i, f_i) + alpha/2 ‖W‖²) / Σ_i w_i`` as a function of V."""
 
-    def __init__(self, design: Design, losses: Losses, penalty: float) -> None:
-        self.design, self.losses, self.penalty = design, losses, penalty
+    def __init__(
+        self, design: Design, losses: Losses, penalty: float, root: np.ndarray | None = None
+    ) -> None:
+        """Take the root of the kernel by which classes share weights; None if they do not."""
+        self.design, self.losses, self.penalty, self.root = design, losses, penalty, root
 
     def evaluate(self, V: np.ndarray) -> tuple[float, np.ndarray]:
         """Return value and gradient."""
-        value, slope = self.losses.evaluate(self.design.scores(V))
+        scores = self.design.scores(V)
+        if self.root is not None:
+            scores = scores @ self.root
+        value, slope = self.losses.evaluate(scores)
+        if self.root is not None:
+            slope = slope @ self.root
         gradient = self.design.gradient(slope)
         ridge = self.penalty * V[:-1]
         gradient[:-1] += ridge
@@ -217,7 +242,10 @@ class Objective:
 
     def preconditioner(self) -> Preconditioner:
         """Return the one that suits the point that was evaluated last."""
-        return Preconditioner(self.losses.curvature(), self.design.variances, self.penalty)
+        curvature = self.losses.curvature()
+        if self.root is not None and curvature.ndim == 2:
+            curvature = self.root @ curvature @ self.root
+        return Preconditioner(curvature, self.design.variances, self.penalty)
 
 
 def start(design: Design, losses: Losses) -> np.ndarray:

@@ -15,6 +15,7 @@ from geosoftmax.costs.base import Cost
 from geosoftmax.estimators._reading import (
     measure_of,
     read_classes,
+    read_costs,
     read_decisions,
     read_order,
     rule_for,
@@ -34,6 +35,7 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
     cost: Any
     class_weight: Any
     decision: Any
+    shared: Any = None
     classes_: np.ndarray
     order_: np.ndarray
     n_features_in_: int
@@ -130,8 +132,9 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
         """Validate; set `order_`, `classes_`; return X, positions of the labels, the weights."""
         given = y
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS, order="C")
-        order = read_order(given, self.classes, self.cost)
-        warn_of_alphabet(y, order, self.cost)
+        costs = [*read_costs(self.cost), *([] if self.shared is None else [self.shared])]
+        order = read_order(given, self.classes, costs)
+        warn_of_alphabet(y, order, costs)
         self.order_, target = read_classes(y, order)
         self.classes_ = np.sort(self.order_)
         if order is None:

@@ -116,19 +116,19 @@ def read_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
     return ordered, np.array([place[label] for label in found.tolist()])[target]
 
 
-def read_cost(cost: Any, scale: Any, n_classes: int) -> Cost:
+def read_cost(cost: Any, scale: Any, n_classes: int, name: str = "cost") -> Cost:
     """Return ``scale · cost`` between the classes."""
     factor = read_number("scale", scale, positive=True)
     if isinstance(cost, str):
         if cost not in NAMED_COSTS:
             named = ", ".join(map(repr, NAMED_COSTS))
-            raise ValueError(f"cost must be {named}, a matrix or a Cost; got {cost!r}.")
+            raise ValueError(f"{name} must be {named}, a matrix or a Cost; got {cost!r}.")
         if cost == "zero-one":
             return ZeroOneCost(n_classes) * factor
         return LineCost(n_classes, p=2 if cost == "squared" else 1) * factor
     if isinstance(cost, Cost):
         if cost.batch_shape:
-            raise ValueError(f"cost must be one for all samples; got {cost!r}.")
+            raise ValueError(f"{name} must be one for all samples; got {cost!r}.")
         found, kept = cost.shape, cost.detach().to("cpu")
     else:
         matrix = np.asarray(cost, dtype=np.float64)
@@ -136,8 +136,8 @@ def read_cost(cost: Any, scale: Any, n_classes: int) -> Cost:
         kept = None if found != (n_classes,) else DenseCost(matrix)
     if kept is None or found != (n_classes,):
         raise ValueError(
-            f"cost is between outputs of shape {tuple(found)}, but there are {n_classes} classes. "
-            "If some classes do not occur in y, name all of them, in order, in `classes`."
+            f"{name} is between outputs of shape {tuple(found)}, but there are {n_classes} "
+            "classes. If some classes do not occur in y, name all of them, in order, in `classes`."
         )
     return kept * factor
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from geosoftmax_experiments.figures.style import BLUE, GREEN, ORANGE, PURPLE, SMALL, WIDTH, plain
 from geosoftmax_experiments.taxonomy.measures import MEASURES
 from geosoftmax_experiments.taxonomy.models import MODELS
-from geosoftmax_experiments.taxonomy.summary import CONTROL, SHOWN, Column, by_draw
+from geosoftmax_experiments.taxonomy.summary import CONTROL, FEWEST, SHOWN, Column, by_draw
 
 __all__ = ["draw_gains"]
 
@@ -23,7 +23,7 @@ PANELS = (SHOWN[0], SHOWN[1], Column("group", "cost"))
 def draw_gains(rows: Any, sizes: tuple[int, ...], names: list[str]) -> Figure:
     """Draw mean differences to the control over draws, with twice their standard error.
 
-    Where there is one draw there is no bar. To the right is better in every panel.
+    Few draws have no bar. To the right is better in every panel.
     """
     names = [name for name in names if name != CONTROL]
     figure, axes = plt.subplots(
@@ -38,7 +38,8 @@ def draw_gains(rows: Any, sizes: tuple[int, ...], names: list[str]) -> Figure:
         for size, shift, colour in zip(sizes, shifts, COLOURS * len(sizes), strict=False):
             table: Any = by_draw(rows, size, column)
             gains = sign * table[names].sub(table[CONTROL], axis=0)
-            error = 2 * gains.std(ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else None
+            many = len(gains) >= FEWEST
+            error = 2 * gains.std(ddof=1) / np.sqrt(len(gains)) if many else None
             axis.errorbar(
                 gains.mean(), places + shift, xerr=error, fmt="o", color=colour, markersize=4,
                 linewidth=1, label=f"{size:,} posts",

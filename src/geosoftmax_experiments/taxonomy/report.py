@@ -14,7 +14,14 @@ from geosoftmax_experiments.taxonomy.comparison import Comparison
 from geosoftmax_experiments.taxonomy.figures import draw_gains
 from geosoftmax_experiments.taxonomy.measures import MEASURES
 from geosoftmax_experiments.taxonomy.models import MODELS
-from geosoftmax_experiments.taxonomy.summary import CONTROL, SHOWN, Column, compare_draws, means
+from geosoftmax_experiments.taxonomy.summary import (
+    CONTROL,
+    SHARED,
+    SHOWN,
+    Column,
+    compare_draws,
+    means,
+)
 
 __all__ = ["console_table", "write_report"]
 
@@ -90,8 +97,33 @@ def _add_tests(report: Report, rows: pd.DataFrame, size: int) -> None:
         names: list[Any] = list(found.index)
         found.insert(0, "model", [MODELS[name].label for name in names])
         for name in ("p", "p (Holm)"):
-            found[name] = [f"{p:.2g}" for p in found[name]]
+            found[name] = [_p(p) for p in found[name]]
         report.add_table(found)
+    _add_second_control(report, rows, size)
+
+
+def _add_second_control(report: Report, rows: pd.DataFrame, size: int) -> None:
+    """Test what is shared along the tree against what is shared along a tree without meaning."""
+    shared, shuffled = SHARED
+    pair = rows[rows["model"].isin(SHARED)]
+    lines = []
+    for column in SHOWN:
+        found: Any = compare_draws(pair, size, column, shuffled)
+        if found is not None:
+            line = found.loc[shared]
+            won, lost, p = int(line["won"]), int(line["lost"]), _p(line["p"])
+            gain = float(line["mean gain"])
+            lines.append({"": column.label, "mean gain": gain, "won": won, "lost": lost, "p": p})
+    if lines:
+        report.add(
+            f"{MODELS[shared].label} beside {MODELS[shuffled].label}: whether the tree has to be "
+            "the right one."
+        )
+        report.add_table(pd.DataFrame(lines))
+
+
+def _p(value: float) -> str:
+    return "–" if value != value else f"{value:.2g}"
 
 
 def _models(rows: Any, comparison: Comparison) -> pd.DataFrame:

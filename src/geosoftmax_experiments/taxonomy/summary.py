@@ -6,14 +6,16 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from geosoftmax_experiments.ordinal.summary import signed_ranks
+from geosoftmax_experiments.ordinal.summary import FEWEST, signed_ranks
 from geosoftmax_experiments.taxonomy.measures import MEASURES
 from geosoftmax_experiments.taxonomy.models import MODELS
 
-__all__ = ["CONTROL", "SHOWN", "Column", "by_draw", "compare_draws", "means"]
+__all__ = ["CONTROL", "FEWEST", "SHARED", "SHOWN", "Column", "by_draw", "compare_draws", "means"]
 
 #: What a use of the tree has to beat: the same loss, as sparse, without the tree.
 CONTROL = "zero-one"
+#: The model that shares weights along the tree, and its own control: a tree that means nothing.
+SHARED = ("zero-one-shared", "zero-one-shuffled")
 
 
 class Column(NamedTuple):
@@ -53,8 +55,8 @@ def compare_draws(
 ) -> pd.DataFrame | None:
     """Compare all models with the reference, draw by draw (Wilcoxon, corrected by Holm).
 
-    A positive gain is in favour of the *other* model. None where there is one draw, or no
-    reference.
+    A positive gain is in favour of the *other* model, which has won the draws that the reference
+    has lost. None where there is one draw, or no reference; p is NaN for fewer than `FEWEST` draws.
     """
     table: Any = by_draw(rows, size, column)
     if reference not in table.columns or len(table) < 2 or table.shape[1] < 2:
@@ -62,4 +64,5 @@ def compare_draws(
     key: Any = reference
     found = signed_ranks(table, key, MEASURES[column.measure].lower_is_better)
     found["mean gain"] *= -1
-    return found.rename(columns={"won": "lost", "lost": "won"})
+    found[["won", "lost"]] = found[["lost", "won"]]
+    return found
