@@ -98,6 +98,7 @@ def train(
         1 for samples that a network learns from, 0 for others.
     """
     groups, values = len(seen), rival.values
+    bounds = [rival.bind(cost, value) for value in values]
     outputs = rival.outputs(cost.size)
     stack = Stack(groups * len(values), X.shape[1], training.width, outputs, rival.shared, seed)
     decayed = [stack.hidden, stack.last]
@@ -112,8 +113,8 @@ def train(
     for step in range(1, max(training.steps) + 1):
         scores = stack(X).reshape(len(values), -1, outputs)
         total = torch.zeros(())
-        for value, f in zip(values, scores, strict=True):
-            losses = rival.loss(f, labels, cost, value)
+        for bound, f in zip(bounds, scores, strict=True):
+            losses = bound.loss(f, labels)
             total = total + (losses.reshape(groups, -1) * shares).sum()
         optimiser.zero_grad(set_to_none=True)
         total.backward()
