@@ -101,6 +101,9 @@ def train(
     bounds = [rival.bind(cost, value) for value in values]
     outputs = rival.outputs(cost.size)
     stack = Stack(groups * len(values), X.shape[1], training.width, outputs, rival.shared, seed)
+    if rival.shared:
+        with torch.no_grad():
+            stack.last_offset.copy_(_log_odds(y, seen, outputs).repeat(len(values), 1, 1))
     decayed = [stack.hidden, stack.last]
     free = [stack.hidden_offset, stack.last_offset]
     optimiser = torch.optim.AdamW(
@@ -130,3 +133,13 @@ def train(
                 for value, *both in zip(values, *parts, strict=True)
             ]  # fmt: skip
     return found
+
+
+def _log_odds(y: Tensor, seen: Tensor, thresholds: int) -> Tensor:
+    """Return the log-odds of labels above each threshold, among those that a network has seen.
+
+    Thresholds far from the middle start there: steps of `rate` would take hundreds to get so far.
+    """
+    above = (y[:, None] > torch.arange(thresholds)).to(seen.dtype)
+    share = (seen @ above + 0.5) / (seen.sum(1, keepdim=True) + 1)
+    return torch.logit(share)[:, None]
