@@ -190,7 +190,7 @@ def measure_rival(rival: Rival, fold: Fold, inner: int, training: Training) -> l
 
 
 def _prediction(rival: Rival, scores: torch.Tensor, cost: Any, value: float) -> Prediction:
-    p = rival.distributions(scores, cost, value)
+    p = rival.bind(cost, value).distributions(scores)
     if p is None:
         p = torch.nn.functional.one_hot(scores.argmax(-1), cost.size).double()
     return Prediction(p.numpy(), scores.numpy(), point=rival.link is None)

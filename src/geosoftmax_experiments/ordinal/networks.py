@@ -98,8 +98,12 @@ def train(
         1 for samples that a network learns from, 0 for others.
     """
     groups, values = len(seen), rival.values
+    bounds = [rival.bind(cost, value) for value in values]
     outputs = rival.outputs(cost.size)
     stack = Stack(groups * len(values), X.shape[1], training.width, outputs, rival.shared, seed)
+    if rival.shared:
+        with torch.no_grad():
+            stack.last_offset.copy_(_log_odds(y, seen, outputs).repeat(len(values), 1, 1))
     decayed = [stack.hidden, stack.last]
     free = [stack.hidden_offset, stack.last_offset]
     optimiser = torch.optim.AdamW(
@@ -112,8 +116,8 @@ def train(
     for step in range(1, max(training.steps) + 1):
         scores = stack(X).reshape(len(values), -1, outputs)
         total = torch.zeros(())
-        for value, f in zip(values, scores, strict=True):
-            losses = rival.loss(f, labels, cost, value)
+        for bound, f in zip(bounds, scores, strict=True):
+            losses = bound.loss(f, labels)
             total = total + (losses.reshape(groups, -1) * shares).sum()
         optimiser.zero_grad(set_to_none=True)
         total.backward()
@@ -129,3 +133,13 @@ def train(
                 for value, *both in zip(values, *parts, strict=True)
             ]  # fmt: skip
     return found
+
+
+def _log_odds(y: Tensor, seen: Tensor, thresholds: int) -> Tensor:
+    """Return the log-odds of labels above each threshold, among those that a network has seen.
+
+    Thresholds far from the middle start there: steps of `rate` would take hundreds to get so far.
+    """
+    above = (y[:, None] > torch.arange(thresholds)).to(seen.dtype)
+    share = (seen @ above + 0.5) / (seen.sum(1, keepdim=True) + 1)
+    return torch.logit(share)[:, None]

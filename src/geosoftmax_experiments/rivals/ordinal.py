@@ -55,10 +55,11 @@ def distance_weighted(scores: Tensor, target: Tensor, power: float = 1.0) -> Ten
     ranks = torch.arange(scores.shape[-1], device=scores.device)
     weights = (ranks - target[..., None]).abs().to(scores.dtype) ** power
     # log(1 - p_i) = LSE of all others - LSE of all, without cancellation where p_i is near 1
-    others = scores[..., None, :].expand(*scores.shape, scores.shape[-1])
-    hidden = torch.eye(scores.shape[-1], dtype=torch.bool, device=scores.device)
-    log_others = torch.logsumexp(others.masked_fill(hidden, -torch.inf), -1)
-    return -(weights * (log_others - torch.logsumexp(scores, -1, keepdim=True))).sum(-1)
+    ends = torch.full_like(scores[..., :1], -torch.inf)
+    before = torch.cat([ends, scores.logcumsumexp(-1)[..., :-1]], -1)
+    after = torch.cat([scores.flip(-1).logcumsumexp(-1).flip(-1)[..., 1:], ends], -1)
+    log_rest = torch.logaddexp(before, after) - torch.logsumexp(scores, -1, keepdim=True)
+    return -(weights * log_rest).sum(-1)
 
 
 def _above(logits: Tensor, target: Tensor) -> Tensor:

@@ -17,15 +17,23 @@ from geosoftmax import LineCost
 from geosoftmax.costs.base import Cost
 from geosoftmax_experiments.rivals import entropies, margins, ordinal, soft_labels, transport
 
-__all__ = ["RIVALS", "Rival", "line"]
+__all__ = ["RIVALS", "Bound", "Rival", "line"]
 
 
-def _softmax(scores: Tensor, cost: Cost, parameter: float) -> Tensor:
+def _softmax(scores: Tensor, cost: Cost) -> Tensor:
     return torch.softmax(scores, -1)
 
 
-def _squared(cost: Cost) -> Cost:
-    return LineCost(cost.positions, p=2)
+def _scaled(cost: Cost, scale: float) -> Cost:
+    return cost * scale
+
+
+def _squared(cost: Cost, scale: float) -> Cost:
+    return LineCost(cost.positions, p=2) * scale
+
+
+def _geometric(scores: Tensor, target: Tensor, cost: Cost, scale: float) -> Tensor:
+    return geosoftmax.geometric_logistic_loss(scores, target, cost, reduction="none")
 
 
 @dataclass(frozen=True)
@@ -37,9 +45,9 @@ class Rival:
     name, label : str
         For files and options, and for readers.
     loss : callable
-        From scores, labels, cost and parameter to one value a sample.
+        From scores, labels, cost and parameter to one value a sample; see `bind`.
     link : callable or None
-        From scores, cost and parameter to distributions. Margins have none.
+        From scores and cost to distributions. Margins have none.
     decision : str
         The rule that belongs to it: one of `geosoftmax.decide`, or ``"scores"`` for the largest.
     convex : bool
@@ -59,12 +67,14 @@ class Rival:
         Whether it takes a score for each of the d - 1 thresholds, not for each class.
     shared : bool
         Whether those scores share their weights, and differ by an offset alone.
+    geometry : callable
+        From the cost between outputs and the parameter to the cost that the loss is given.
     """
 
     name: str
     label: str
     loss: Callable[[Tensor, Tensor, Cost, float], Tensor]
-    link: Callable[[Tensor, Cost, float], Tensor] | None
+    link: Callable[[Tensor, Cost], Tensor] | None
     decision: str
     convex: bool
     proper: bool
@@ -74,24 +84,42 @@ class Rival:
     values: tuple[float, ...] = (1.0,)
     thresholds: bool = False
     shared: bool = False
+    geometry: Callable[[Cost, float], Cost] = lambda C, t: C
 
     def outputs(self, classes: int) -> int:
         """How many scores it takes for so many classes."""
         return classes - 1 if self.thresholds else classes
 
-    def distributions(self, scores: Tensor, cost: Cost, parameter: float) -> Tensor | None:
+    def bind(self, cost: Cost, parameter: float) -> Bound:
+        """Return the loss with its cost, made once, and its parameter."""
+        return Bound(self, self.geometry(cost, parameter), parameter)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A loss with its cost and its parameter."""
+
+    rival: Rival
+    cost: Cost
+    parameter: float
+
+    def loss(self, scores: Tensor, target: Tensor) -> Tensor:
+        """Return one value for each sample."""
+        return self.rival.loss(scores, target, self.cost, self.parameter)
+
+    def distributions(self, scores: Tensor) -> Tensor | None:
         """Return what the link makes of scores, without rounding errors; None without a link."""
-        if self.link is None:
+        if self.rival.link is None:
             return None
-        p = self.link(scores, cost, parameter).clamp(min=0)
+        p = self.rival.link(scores, self.cost).clamp(min=0)
         return p / p.sum(-1, keepdim=True)
 
-    def decide(self, scores: Tensor, cost: Cost, parameter: float) -> Tensor:
+    def decide(self, scores: Tensor) -> Tensor:
         """Return the labels that its own decision chooses."""
-        p = self.distributions(scores, cost, parameter)
-        if p is None or self.decision == "scores":
+        p = self.distributions(scores)
+        if p is None or self.rival.decision == "scores":
             return scores.argmax(-1)
-        return geosoftmax.decide(p, cost, self.decision)
+        return geosoftmax.decide(p, self.cost, self.rival.decision)
 
 
 def line(classes: int) -> Cost:
@@ -108,33 +136,29 @@ RIVALS = {
         Rival("cross-entropy", "cross-entropy",
               lambda f, y, C, t: entropies.cross_entropy(f, y), _softmax, "cost",
               convex=True, proper=True, consistent=_EVERY),
-        Rival("geometric", "g-logistic",
-              lambda f, y, C, t: geosoftmax.geometric_logistic_loss(f, y, C * t, reduction="none"),
-              lambda f, C, t: geosoftmax.geometric_softmax(f, C * t), "scores",
+        Rival("geometric", "g-logistic", _geometric, geosoftmax.geometric_softmax, "scores",
               convex=True, proper=True, consistent=_EVERY, sparse=True,
-              parameter="scale", values=(0.5, 2.0, 8.0)),
+              parameter="scale", values=(0.5, 2.0, 8.0), geometry=_scaled),
         Rival("geometric-squared", "g-logistic, squared cost",
-              lambda f, y, C, t: geosoftmax.geometric_logistic_loss(
-                  f, y, _squared(C) * t, reduction="none"),
-              lambda f, C, t: geosoftmax.geometric_softmax(f, _squared(C) * t), "scores",
+              _geometric, geosoftmax.geometric_softmax, "scores",
               convex=True, proper=True, consistent=_EVERY, sparse=True,
-              parameter="scale", values=(0.5, 2.0, 8.0)),
+              parameter="scale", values=(0.5, 2.0, 8.0), geometry=_squared),
         Rival("sparsemax", "sparsemax",
               lambda f, y, C, t: entropies.sparsemax_loss(f, y),
-              lambda f, C, t: entmax.sparsemax(f, dim=-1), "cost",
+              lambda f, C: entmax.sparsemax(f, dim=-1), "cost",
               convex=True, proper=True, consistent=_EVERY, sparse=True),
         Rival("entmax", "1.5-entmax",
               lambda f, y, C, t: entropies.entmax15_loss(f, y),
-              lambda f, C, t: entmax.entmax15(f, dim=-1), "cost",
+              lambda f, C: entmax.entmax15(f, dim=-1), "cost",
               convex=True, proper=True, consistent=_EVERY, sparse=True),
         Rival("hinge", "cost-augmented hinge",
-              lambda f, y, C, t: margins.cost_augmented_hinge(f, y, C * t), None, "scores",
+              lambda f, y, C, t: margins.cost_augmented_hinge(f, y, C), None, "scores",
               convex=True, proper=False, consistent="distances of a line, not in general",
-              parameter="scale", values=(0.5, 2.0, 8.0)),
+              parameter="scale", values=(0.5, 2.0, 8.0), geometry=_scaled),
         Rival("softmax-margin", "softmax-margin",
-              lambda f, y, C, t: margins.softmax_margin(f, y, C * t), None, "scores",
+              lambda f, y, C, t: margins.softmax_margin(f, y, C), None, "scores",
               convex=True, proper=False, consistent="none in general",
-              parameter="scale", values=(0.5, 2.0, 8.0)),
+              parameter="scale", values=(0.5, 2.0, 8.0), geometry=_scaled),
         Rival("pairwise-hinge", "pairwise hinge",
               lambda f, y, C, t: margins.pairwise_hinge(f, y, C), None, "scores",
               convex=True, proper=False, consistent="none in general"),
@@ -157,11 +181,11 @@ RIVALS = {
               parameter="share", values=(0.05, 0.1, 0.2)),
         Rival("coral", "CORAL",
               lambda f, y, C, t: ordinal.coral(f, y),
-              lambda f, C, t: ordinal.coral_link(f), "median",
+              lambda f, C: ordinal.coral_link(f), "median",
               convex=True, proper=True, consistent=_EVERY, thresholds=True, shared=True),
         Rival("corn", "CORN",
               lambda f, y, C, t: ordinal.corn(f, y),
-              lambda f, C, t: ordinal.corn_link(f), "median",
+              lambda f, C: ordinal.corn_link(f), "median",
               convex=True, proper=True, consistent=_EVERY, thresholds=True),
         Rival("distance-weighted", "CDW-CE",
               lambda f, y, C, t: ordinal.distance_weighted(f, y, t), _softmax, "mode",

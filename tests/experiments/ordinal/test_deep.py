@@ -61,6 +61,16 @@ def test_shared_weights_make_rank_consistent_scores(samples):
     torch.testing.assert_close(scores[..., 0], scores[..., 3])  # offsets start at 0
 
 
+def test_shared_thresholds_start_at_the_log_odds_of_what_is_seen():
+    X, y = torch.zeros(40, 1), torch.arange(4).repeat(10)
+    seen = torch.ones(2, 40)
+    seen[0, y == 3] = 0
+    training = Training(width=2, rate=1e-9, steps=(1,))
+    (found,) = train(RIVALS["coral"], line(4), X, y, seen, X[:1], training, seed=0)
+    share = torch.tensor([[20.5, 10.5, 0.5], [30.5, 20.5, 10.5]]) / torch.tensor([[31.0], [41.0]])
+    torch.testing.assert_close(found.test[:, 0], torch.logit(share).double())
+
+
 @pytest.mark.parametrize("name", RIVALS)
 def test_every_loss_learns(name):
     fold = load_fold("skordinal", "balance-scale", 0)

@@ -24,12 +24,13 @@ P = torch.tensor([0.1, 0.45, 0.15, 0.3], dtype=torch.float64)
 
 @pytest.mark.parametrize("name", RIVALS)
 def test_midpoints_tell_which_losses_are_convex(name):
-    rival, cost = RIVALS[name], line(CLASSES)
+    rival = RIVALS[name]
     rng = torch.Generator().manual_seed(0)
     shape = 4000, rival.outputs(CLASSES)
     one, other = (3 * torch.randn(shape, dtype=torch.float64, generator=rng) for _ in range(2))
     labels = torch.randint(CLASSES, shape[:1], generator=rng)
-    at = [rival.loss(f, labels, cost, rival.values[0]) for f in (one, (one + other) / 2, other)]
+    bound = rival.bind(line(CLASSES), rival.values[0])
+    at = [bound.loss(f, labels) for f in (one, (one + other) / 2, other)]
     above = at[1] - (at[0] + at[2]) / 2  # of a convex function never positive
     if rival.convex:
         assert above.max() < 1e-7
@@ -66,11 +67,11 @@ def test_regularised_transport_of_a_softmax_is_not_convex_either():
 
 def minimiser(rival, p, cost):
     """Return the scores that minimise the expected loss of labels with distribution p."""
-    labels = torch.arange(len(p))
+    labels, bound = torch.arange(len(p)), rival.bind(cost, rival.values[-1])
 
     def risk(flat):
         f = torch.tensor(flat, requires_grad=True)
-        losses = rival.loss(f.expand(len(p), -1), labels, cost, rival.values[-1])
+        losses = bound.loss(f.expand(len(p), -1), labels)
         value = (p * losses).sum() + 1e-10 * (f**2).sum()  # of equal ones the smallest
         value.backward()
         return value.item(), f.grad.numpy()
@@ -88,7 +89,7 @@ def minimiser(rival, p, cost):
 def test_links_of_proper_losses_return_the_distribution(name):
     rival, cost = RIVALS[name], line(CLASSES)
     f = minimiser(rival, P, cost)
-    found = rival.distributions(f, cost, rival.values[-1])[0]
+    found = rival.bind(cost, rival.values[-1]).distributions(f)[0]
     distance = float((found - P).abs().sum() / 2)
     if rival.proper:
         assert distance < 1e-3
@@ -221,7 +222,7 @@ def test_these_losses_are_inconsistent_for_the_absolute_cost(name, value, p, cho
     rival, p = replace(RIVALS[name], values=(value,)), torch.tensor(p, dtype=torch.float64)
     f = minimiser(rival, p, line(3))
     expected = line(3).matrix() @ p
-    assert int(rival.decide(f, line(3), value)[0]) == chosen
+    assert int(rival.bind(line(3), value).decide(f)[0]) == chosen
     assert float(expected[chosen]) > float(expected.min()) + 0.05
 
 
@@ -230,7 +231,7 @@ def test_proper_losses_decide_for_the_best_class(name):
     rival, C = RIVALS[name], line(3).matrix().numpy()
     for p in np.random.default_rng(1).dirichlet(np.ones(3), size=10):
         f = minimiser(rival, torch.from_numpy(p), line(3))
-        found = rival.distributions(f, line(3), rival.values[-1])
+        found = rival.bind(line(3), rival.values[-1]).distributions(f)
         chosen = int(geosoftmax.decide(found, line(3), "cost")[0])
         expected = C @ p
         assert expected[chosen] < expected.min() + 1e-3

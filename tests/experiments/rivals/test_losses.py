@@ -154,10 +154,10 @@ def test_coral_and_corn_are_those_of_their_authors(scores, labels):
     asked = sum(min(int(y), 3) + 1 for y in labels)
     ours = ordinal.corn(logits, labels).sum() / asked
     close(ours, coral_pytorch.losses.corn_loss(logits, labels, 5))
-    found = RIVALS["corn"].decide(logits, line(5), 1.0)
+    found = RIVALS["corn"].bind(line(5), 1.0).decide(logits)
     assert found.tolist() == coral_pytorch.dataset.corn_label_from_logits(logits).tolist()
     falling = logits.sort(-1, descending=True).values
-    found = RIVALS["coral"].decide(falling, line(5), 1.0)
+    found = RIVALS["coral"].bind(line(5), 1.0).decide(falling)
     expected = coral_pytorch.dataset.proba_to_label(torch.sigmoid(falling))
     assert found.tolist() == expected.tolist()
 
@@ -180,9 +180,10 @@ def test_distance_weighted_is_its_sum_and_stays_finite(scores, labels):
 
 @pytest.mark.parametrize("name", RIVALS)
 def test_gradients_are_those_of_finite_differences(name, scores, labels):
-    rival, cost = RIVALS[name], line(5)
+    rival = RIVALS[name]
+    bound = rival.bind(line(5), rival.values[0])
     f = scores[:, : rival.outputs(5)].clone().requires_grad_()
-    assert torch.autograd.gradcheck(lambda f: rival.loss(f, labels, cost, rival.values[0]), f)
+    assert torch.autograd.gradcheck(lambda f: bound.loss(f, labels), f)
 
 
 def test_gradients_of_transport_between_distributions(scores, alpha):
@@ -199,15 +200,16 @@ def test_gradients_of_transport_between_distributions(scores, alpha):
 
 @pytest.mark.parametrize("name", RIVALS)
 def test_links_are_distributions_and_decisions_are_labels(name, scores):
-    rival, cost = RIVALS[name], line(5)
+    rival = RIVALS[name]
+    bound = rival.bind(line(5), rival.values[0])
     f = 3 * scores[:, : rival.outputs(5)]
-    p = rival.distributions(f, cost, rival.values[0])
+    p = bound.distributions(f)
     assert (p is None) == (rival.link is None)
     if p is not None:
         assert p.shape == (7, 5)
         assert p.min() >= 0
         close(p.sum(-1), torch.ones(7))
-    chosen = rival.decide(f, cost, rival.values[0])
+    chosen = bound.decide(f)
     assert chosen.shape == (7,)
     assert 0 <= int(chosen.min()) <= int(chosen.max()) < 5
 

@@ -1,0 +1,91 @@
+"""The table of all losses: what is known of each, and what a step takes beside cross-entropy.
+
+``python -m geosoftmax_experiments.rivals.price`` prints it in Markdown. A step is the loss of a
+batch and its gradient in the scores, in float32 and on one thread. Losses are measured in turns,
+in CPU time, and compared with the cross-entropy of torch in the same turn.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from geosoftmax_experiments.report import as_markdown
+from geosoftmax_experiments.rivals.table import RIVALS, Rival, line
+
+__all__ = ["facts", "prices", "table"]
+
+#: Samples and classes of a step.
+SIZES = ((64, 5), (512, 100))
+TURNS = 15
+#: CPU seconds that a loss takes in one turn, about.
+TURN_SECONDS = 0.005
+
+
+def facts(rival: Rival) -> dict[str, str]:
+    """Return what is known of a loss, in words."""
+    return {
+        "loss": rival.label,
+        "convex": "yes" if rival.convex else "no",
+        "recovers p": "–" if rival.link is None else "yes" if rival.proper else "no",
+        "best decision for": rival.consistent,
+        "exact zeros": "–" if rival.link is None else "yes" if rival.sparse else "no",
+        "to choose": rival.parameter or "nothing",
+    }
+
+
+def prices(samples: int, classes: int) -> dict[str, float]:
+    """Return the CPU time of a step of each loss, divided by that of torch's cross-entropy."""
+    labels = torch.arange(samples) % classes
+    steps: dict[str, Callable[[], None]] = {
+        "torch": _step(lambda f: torch.nn.functional.cross_entropy(f, labels), samples, classes)
+    }
+    cost = line(classes)
+    for name, rival in RIVALS.items():
+        bound = rival.bind(cost, rival.values[0])
+        steps[name] = _step(
+            lambda f, bound=bound: bound.loss(f, labels).mean(), samples, rival.outputs(classes)
+        )
+    counts = {name: max(1, int(TURN_SECONDS / _clock(step, 2))) for name, step in steps.items()}
+    turns = [
+        {name: _clock(step, counts[name]) for name, step in steps.items()} for _ in range(TURNS)
+    ]
+    return {name: statistics.median(turn[name] / turn["torch"] for turn in turns) for name in steps}
+
+
+def _step(loss: Callable[[Tensor], Tensor], samples: int, outputs: int) -> Callable[[], None]:
+    draw = torch.Generator().manual_seed(0)
+    scores = (2 * torch.randn(samples, outputs, generator=draw)).requires_grad_()
+
+    def step() -> None:
+        scores.grad = None
+        loss(scores).backward()
+
+    step()  # kernels are compiled, tables are made
+    return step
+
+
+def _clock(step: Callable[[], None], count: int) -> float:
+    start = time.process_time()
+    for _ in range(count):
+        step()
+    return (time.process_time() - start) / count
+
+
+def table() -> pd.DataFrame:
+    """Return the table: facts, and prices for each size."""
+    found = {f"{n} × {d}": prices(n, d) for n, d in SIZES}
+    return pd.DataFrame(
+        {**facts(rival), **{size: f"{ratios[name]:.1f}" for size, ratios in found.items()}}
+        for name, rival in RIVALS.items()
+    )
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    print(as_markdown(table()))
