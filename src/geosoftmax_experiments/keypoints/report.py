@@ -134,7 +134,8 @@ def _against(apart: pd.DataFrame, kind: str, size: int, loss: str) -> dict[str, 
     if apart.empty:
         return {}
     here: Any = apart[(apart["kind"] == kind) & (apart["size"] == size) & (apart["loss"] == loss)]
-    names = {"mean": "ours − it, mean", "median": "ours − it, median"}
+    names = {"mean": "mean", "median": "median", "near": f"≤ {NEAR:g} px"}
+    names = {name: f"ours − it, {label}" for name, label in names.items()}
     if here.empty:
         return dict.fromkeys(names.values(), "–")
     row = here.iloc[0]
