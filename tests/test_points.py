@@ -287,6 +287,26 @@ def test_points_come_back_off_the_grid():
     assert_close(measure.points[order], true.points, atol=1e-4)
 
 
+# ------------------------------------------------------------------ on a GPU
+
+
+@pytest.mark.gpu
+def test_points_on_a_gpu_are_those_of_the_cpu():
+    points = points_on((9, 12), 40, dtype=torch.float32)
+    alpha = point_target(points.cuda(), (9, 12)).alpha
+    assert_close(alpha.cpu(), point_target(points, (9, 12)).alpha)
+    noisy = torch.softmax(torch.randn(40, 108), -1).reshape(40, 9, 12)
+    for rule in RULES:
+        assert_close(locate(noisy.cuda(), rule).cpu(), locate(noisy, rule))
+    assert_close(spread(noisy.cuda()).cpu(), spread(noisy))
+    outside = point_target(torch.tensor([[9.0, 1.0], [1.0, 1.0]]).cuda(), (9, 12)).alpha
+    assert outside.isnan().any((-2, -1)).tolist() == [True, False]
+    assert locate(torch.stack([noisy[0], -noisy[0]]).cuda()).isnan().any(-1).tolist() == [
+        False,
+        True,
+    ]
+
+
 # ------------------------------------------------------------------ what is refused
 
 

@@ -129,7 +129,7 @@ def load_project(data: str, label_size: tuple[int, int] | None = None) -> Projec
     """
     if label_size is None and data == OPENFIELD:
         label_size = OPENFIELD_SIZE
-    tables = _find_tables(data_folder() / OPENFIELD if data == OPENFIELD else Path(data))
+    tables = _find_tables(_openfield() if data == OPENFIELD else Path(data))
     paths: list[Path] = []
     found: list[Labels] = []
     for table in tables:
@@ -152,6 +152,17 @@ def load_project(data: str, label_size: tuple[int, int] | None = None) -> Projec
         return Project(tuple(paths), labels, label_size, True)
     height, width = read_picture(paths[0]).shape
     return Project(tuple(paths), labels, (height, width), False)
+
+
+def _openfield() -> Path:
+    try:
+        return data_folder() / OPENFIELD
+    except UserError as error:
+        raise UserError(
+            error.message,
+            "Let it name the folder that holds openfield/, which is "
+            "examples/openfield-Pranav-2018-10-30 of DeepLabCut's repository.",
+        ) from None
 
 
 def read_frames(paths: Sequence[Path], shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:

@@ -23,7 +23,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-_DATA = "openfield, or a project in DeepLabCut's layout: labeled-data/<video>/CollectedData_*.csv."
+_DATA = "openfield, or a project in DeepLabCut's layout: labeled-data/VIDEO/CollectedData_*.csv."
 #: The recipe of ``--quick``: minutes on a CPU, and no more than a look.
 QUICK = {"longest": 48, "width": 12, "steps": 400, "batch": 8}
 #: Trainings at a time on a GPU, which one alone leaves idle most of the time.

@@ -77,9 +77,9 @@ def _what(comparison: Comparison, store: Store) -> list[str]:
         if full
         else [
             f"**This is a reduced comparison**: {recipe.steps} steps of {recipe.batch} frames, "
-            f"maps of {comparison.shape[0]}×{comparison.shape[1]}, {comparison.splits} split(s) "
-            f"and at most {most} setting(s) of each loss. It shows that everything runs, and at "
-            "best a tendency."
+            f"maps of {comparison.shape[0]}×{comparison.shape[1]}, splits of each kind: "
+            f"{comparison.splits}, settings of each loss: at most {most}. It shows that everything "
+            "runs, and at best a tendency."
         ]
     )
     return [
@@ -94,7 +94,9 @@ def _what(comparison: Comparison, store: Store) -> list[str]:
         f"size {inner} frames), then fixed. With random splits, frames that are tested in one "
         "split are trained on in another: so the choice, the same way for all losses, may have "
         "seen them.",
-        "Intervals are 95 %, by resampling frames with all their points, splits and seeds.",
+        "Intervals are 95 %, by resampling frames with all their points, splits and seeds. What "
+        "another split or seed would change, only more of those can tell. Times are of the wall "
+        "clock, with whatever else the machine was doing.",
         f"Commits, and how many trainings each computed: {made}.",
     ]
 
@@ -134,7 +136,8 @@ def _against(apart: pd.DataFrame, kind: str, size: int, loss: str) -> dict[str, 
     if apart.empty:
         return {}
     here: Any = apart[(apart["kind"] == kind) & (apart["size"] == size) & (apart["loss"] == loss)]
-    names = {"mean": "ours − it, mean", "median": "ours − it, median"}
+    names = {"mean": "mean", "median": "median", "near": f"≤ {NEAR:g} px"}
+    names = {name: f"ours − it, {label}" for name, label in names.items()}
     if here.empty:
         return dict.fromkeys(names.values(), "–")
     row = here.iloc[0]
