@@ -338,4 +338,7 @@ def _read_folder(folder: Path, size: int | None, limit: int | None) -> np.ndarra
         sizes = {picture_size(path) for path in paths}
         if len(sizes) > 1 or max(max(sides) for sides in sizes) > LARGE:
             size = USUAL_SIZE
-    return np.stack([read_picture(path, size) for path in paths])
+    pictures = [read_picture(path, size) for path in paths]
+    if len({picture.shape for picture in pictures}) > 1:  # some were turned by their camera
+        pictures = [read_picture(path, USUAL_SIZE) for path in paths]
+    return np.stack(pictures)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -61,17 +61,21 @@ def _guarded(path: Path, read: Callable[[Path], T]) -> T:
         ) from None
 
 
-def _size(path: Path) -> tuple[int, int]:
+def _open(path: Path) -> Any:
     from PIL import Image
 
-    with Image.open(path, formats=FORMATS) as opened:
+    return Image.open(path, formats=FORMATS)
+
+
+def _size(path: Path) -> tuple[int, int]:
+    with _open(path) as opened:
         return opened.size
 
 
 def _read(path: Path, size: int | None) -> np.ndarray:
     from PIL import Image, ImageOps
 
-    with Image.open(path, formats=FORMATS) as opened:
+    with _open(path) as opened:
         width, height = opened.size
         if width * height > MOST_PIXELS:
             raise UserError(

@@ -31,7 +31,7 @@ from geosoftmax_experiments.vae.settings import RunSettings
 from geosoftmax_experiments.vae.tables import count
 from geosoftmax_experiments.vae.training import Machine
 
-__all__ = ["Candidate", "choose", "rank"]
+__all__ = ["Candidate", "choose", "rank", "read_choice"]
 
 #: The measures of the rule; those of a set without classes lack the errors.
 DECIDING = (*DIRECTIONS, *INDEPENDENT)
@@ -101,6 +101,24 @@ def rank(rows: Rows) -> pd.DataFrame:
     table = pd.DataFrame.from_dict(lines, orient="index")
     table["worst"] = table.max(axis=1, skipna=False)
     return table.sort_values("worst", na_position="last")
+
+
+def read_choice(folder: Path) -> dict[str, float | None]:
+    """Return the exponent, scale and smoothing that a folder of `choose` holds."""
+    path = folder / "choice.json"
+    try:
+        found = files.read_json(path)
+        chosen = {"p": float(found["common"]["p"])} | {
+            name: float(found["chosen"][name]) for name in ("scale", "smoothing")
+        }
+    except FileNotFoundError:
+        raise UserError(
+            f"{path} is missing.", "Give the folder that `geosoftmax vae choose` wrote."
+        ) from None
+    except (KeyError, TypeError, ValueError, OSError):
+        raise UserError(f"{path} is damaged.", "Choose again: runs are kept.") from None
+    # Candidates without smoothing are the loss `geometric`, which has no width.
+    return {**chosen, "smoothing": chosen["smoothing"] or None}
 
 
 def _write(folder: Path, common: RunSettings, sweep: Any, ranked: pd.DataFrame) -> None:

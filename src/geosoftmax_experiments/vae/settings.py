@@ -25,7 +25,7 @@ from geosoftmax_experiments.vae.presets import (
 )
 
 __all__ = ["RunSettings", "derive_seed", "draft_settings", "make_settings", "read_settings",
-           "usual_weights"]  # fmt: skip
+           "usual_batch", "usual_weights"]  # fmt: skip
 
 #: Raised when runs change their meaning: older folders are then refused.
 FORMAT = 1
@@ -146,7 +146,7 @@ def make_settings(drawings: Drawings, **options: Any) -> RunSettings:
     train = len(drawings.split().train)
     options |= {"split": drawings.seed, "size": drawings.size, "invert": drawings.invert}
     if options.get("batch") is None and drawings.name not in PRESETS:
-        options["batch"] = _batch(train)
+        options["batch"] = usual_batch(train)
     settings = draft_settings(drawings.name, drawings.shape, drawings.digest(), **options)
     if train < settings.batch:
         raise UserError(
@@ -205,7 +205,7 @@ def usual_weights(settings: RunSettings) -> tuple[float, ...]:
     return preset.weights or ARCHITECTURES[settings.architecture].weights
 
 
-def _batch(train: int) -> int:
+def usual_batch(train: int) -> int:
     """Return a batch for one's own drawings: a power of two, at least `LEAST_STEPS` an epoch."""
     most = max(LEAST_BATCH, min(OTHER.batch, train // LEAST_STEPS))
     return min(train, 2 ** (most.bit_length() - 1)) or 1

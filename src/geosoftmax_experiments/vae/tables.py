@@ -118,7 +118,8 @@ def sample_table(rows: Rows, floors: dict[str, Any]) -> pd.DataFrame:
         form = "g" if name == "weight" else ".1f"
         table[name] = [f"{v:{form}}" if math.isfinite(v) else "–" for v in table[name]]
     labels = {f"{s}_{name}": f"{s}: {label}" for s in SOURCES for name, label in SAMPLED.items()}
-    return table.rename(columns={"latent_kl": "latent KL", "prior_gap": "gap to prior", **labels})
+    names = {"latent_kl": "latent KL", "prior_gap": "gap to prior", **labels}
+    return table.set_axis([names.get(name, name) for name in table.columns], axis=1)
 
 
 def sentence(verdict: Verdict) -> str:

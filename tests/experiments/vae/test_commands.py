@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from geosoftmax_experiments.cli import app
 from geosoftmax_experiments.data.drawings import load_drawings
 from geosoftmax_experiments.vae.comparing import timed_steps
-from geosoftmax_experiments.vae.settings import make_settings
+from geosoftmax_experiments.vae.settings import make_settings, usual_batch
 from geosoftmax_experiments.vae.training import Machine
 
 FEW = ["--limit", 200, "--batch", 32, "--epochs", 2, "--accelerator", "cpu"]
@@ -154,23 +154,81 @@ def test_compare_writes_everything_and_continues(tmp_path, monkeypatch):
     assert not (tmp_path / "ratio.png").exists()
 
 
-def test_dark_on_white_is_noticed(tmp_path):
-    for k, digit in enumerate(load_digits().images[:40]):
-        Image.fromarray((255 - 15 * digit).astype(np.uint8)).save(tmp_path / f"{k:02}.png")
-    options = ["--data", tmp_path, "--batch", 8, "--epochs", 1, "--loss", "softmax"]
-    forgotten = call("train", *options, "-o", tmp_path / "dark")
-    assert forgotten.exit_code == 0, forgotten.output
-    (line,) = (line for line in forgotten.output.splitlines() if "Warning" in line)
-    assert "take --invert" in line
-    given = call("train", *options, "--invert", "-o", tmp_path / "bright")
-    assert given.exit_code == 0, given.output
-    tmp_path.rename(tmp_path.with_name("moved"))  # and the data with it
-    lost = call("reconstruct", tmp_path.with_name("moved") / "bright", "-o", "x.png")
+def test_choose_compares_candidates_on_validation_drawings(tmp_path):
+    few = ["--limit", 200, "--batch", 32, "--epochs", 1, "--accelerator", "cpu", "--jobs", 1]
+    options = [*few, "--scales", "2,4", "--smoothings", 2, "--weights", "0.1,1", "-o", tmp_path]
+    result = call("choose", *options)
+    assert result.exit_code == 0, result.output
+    found = json.loads((tmp_path / "choice.json").read_text())
+    assert found["common"]["on"] == "validation"
+    assert found["candidates"].keys() == {f"scale-{k}.smoothing-2" for k in (2, 4)}
+    worst = {name: max(v for k, v in row.items() if k != "worst")
+             for name, row in found["candidates"].items()}  # fmt: skip
+    best = min(worst, key=worst.get)
+    assert best == f"scale-{found['chosen']['scale']:g}.smoothing-2"
+    assert f"Chosen: {best}" in result.output
+    assert "Continuing: 2 of 2" in call("choose", *options).output
+    run = tmp_path / "run"
+    trained = call("train", *few[:-2], "--chosen", tmp_path, "-o", run)
+    assert trained.exit_code == 0, trained.output
+    used = json.loads((run / "run.json").read_text())
+    assert (used["p"], used["scale"], used["smoothing"]) == (1, found["chosen"]["scale"], 2)
+    assert "contradict" in call("train", "--chosen", tmp_path, "--scale", 1, "-o", run).stderr
+    assert "contradict" in call("train", "--paper", "--p", 1, "-o", run).stderr
+    assert "choice.json is missing" in call("train", "--chosen", run, "-o", run).stderr
+    assert "chosen on validation" in call("choose", *options, "--on", "test").stderr
+
+
+def save_pictures(folder, count, side, paper=255):
+    """Digits, dark on paper or bright on black, each of its own size."""
+    folder.mkdir()
+    for k, digit in enumerate(load_digits().images[:count]):
+        ink = np.kron((15 * digit).astype(np.uint8), np.ones((side // 8, side // 8), np.uint8))
+        picture = paper - ink if paper else ink
+        Image.fromarray(picture).save(folder / f"{k:03}.png")
+
+
+def test_drawings_of_ones_own_are_read_sensibly(tmp_path):
+    save_pictures(tmp_path / "scans", 60, 96)
+    save_pictures(tmp_path / "screens", 20, 8, paper=0)
+    run = tmp_path / "run"
+    options = ["--epochs", 1, "--loss", "softmax", "--accelerator", "cpu"]
+    result = call("train", "--data", tmp_path / "scans", *options, "-o", run)
+    assert result.exit_code == 0, result.output
+    words = " ".join(result.output.split())
+    assert "Dark on bright, so dark is ink" in words
+    assert "read as 28×28" in words
+    assert "Warning" not in words
+    used = json.loads((run / "run.json").read_text())
+    assert (used["invert"], used["size"], used["batch"]) == (True, 28, 8)
+    for data in ([], ["--data", tmp_path / "screens"], ["--data", "mnist-of-mine"]):
+        drawn = call("reconstruct", run, "-o", tmp_path / "x.png", "--count", 3, *data)
+        assert drawn.exit_code == (1 if "mnist-of-mine" in data else 0), drawn.output
+    wrong = call("reconstruct", run, "-o", tmp_path / "x.png", "--data", "digits")
+    assert "trained on 28 × 28" in wrong.stderr
+    plain = call("train", "--data", tmp_path / "screens", *options, "-o", tmp_path / "other")
+    assert plain.exit_code == 0, plain.output
+    assert "ink" not in plain.output
+    forced = ["--no-invert", "--size", 72, "--epochs", 1, "--loss", "softmax", "--limit", 20]
+    result = call("train", "--data", tmp_path / "scans", *forced, "-o", tmp_path / "third")
+    words = " ".join(result.output.split())
+    assert "5,184 pixels a picture" in words
+    assert "most of each picture is ink" in words
+    assert "try --invert" in words
+
+
+@pytest.mark.parametrize(("train_count", "batch"), [(240, 16), (24, 8), (5, 5), (5000, 128)])
+def test_batches_come_from_the_size_of_the_set(train_count, batch):
+    assert usual_batch(train_count) == batch
+
+
+def test_data_that_moved_are_missed(tmp_path):
+    save_pictures(tmp_path / "mine", 20, 8)
+    options = ["--data", tmp_path / "mine", "--epochs", 1, "--loss", "softmax"]
+    assert call("train", *options, "-o", tmp_path / "run").exit_code == 0
+    (tmp_path / "mine").rename(tmp_path / "moved")
+    lost = call("reconstruct", tmp_path / "run", "-o", "x.png")
     assert "which is not found from here" in lost.stderr
-    tmp_path.with_name("moved").rename(tmp_path)
-    assert "Warning" not in given.output
-    needless = call("train", *FEW, "--loss", "softmax", "--invert", "-o", tmp_path / "digits")
-    assert "leave out --invert" in needless.output
 
 
 @pytest.mark.parametrize(
