@@ -20,7 +20,7 @@ from geosoftmax_experiments.superres.emitters import Settings
 from geosoftmax_experiments.superres.localisation import find_emitters
 from geosoftmax_experiments.superres.matching import compare, flat_distance, within
 from geosoftmax_experiments.superres.positions import COLUMNS, read_positions
-from geosoftmax_experiments.superres.psf import Psf
+from geosoftmax_experiments.superres.psf import Gaussian
 from geosoftmax_experiments.superres.stacks import read_length, read_memory, read_stack
 from tests.conftest import data_file
 from tests.experiments.superres.test_emitters import scene
@@ -378,7 +378,7 @@ def test_lengths():
 
 def test_threads_find_the_same(threads):
     frames = scene(frames=120)[1].numpy()
-    settings = Settings(psf=Psf(1.1), threshold=1000.0)
+    settings = Settings(psf=Gaussian(1.1), threshold=1000.0)
     tables = []
     for count in (1, 3):
         threads(count)

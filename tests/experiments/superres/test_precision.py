@@ -10,18 +10,18 @@ from geosoftmax_experiments.superres.localisation import choose_settings, find_e
 from geosoftmax_experiments.superres.measures import Emitters
 from geosoftmax_experiments.superres.positions import COLUMNS
 from geosoftmax_experiments.superres.precision import deviations, variances
-from geosoftmax_experiments.superres.psf import Psf
+from geosoftmax_experiments.superres.psf import Gaussian
 from tests.experiments.superres.scenes import BASE, GAIN, PIXEL, crowd
 
-PSF = Psf(1.1)
+PSF = Gaussian(1.1)
 
 
 def joint(state, variance, prior=0.0):
     """The deviations of the emitters of one frame, from the inverse of the whole matrix."""
     height, width = variance.shape[1:]
     count = state.counts.shape[1]
-    across, across_slope = PSF.profiles(state.points[0, :, 0], width)
-    down, down_slope = PSF.profiles(state.points[0, :, 1], height)
+    across, across_slope = (one[:, 0] for one in PSF.across(state.points[0, :, 0], width))
+    down, down_slope = (one[:, 0] for one in PSF.down(state.points[0, :, 1], height))
     pairs = ((down, across), (down, across_slope), (down_slope, across))
     J = torch.cat([(a[:, :, None] * b[:, None]).flatten(1) for a, b in pairs])
     J = torch.cat([J, J.new_ones(1, height * width)])
