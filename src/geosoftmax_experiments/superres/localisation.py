@@ -23,7 +23,7 @@ from geosoftmax_experiments.superres.measures import Emitters, model, prune
 from geosoftmax_experiments.superres.precision import deviations, measure_grain, variances
 from geosoftmax_experiments.superres.psf import Gaussian, Psf
 from geosoftmax_experiments.superres.rivals import METHODS
-from geosoftmax_experiments.superres.width import USUAL, Width, measure_width
+from geosoftmax_experiments.superres.width import USUAL, Width, explains_better, measure_width
 from geosoftmax_experiments.superres.windows import Windows
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "limit_of",
     "make_batches",
     "number_emitters",
+    "shows_another",
     "usual_jobs",
 ]
 
@@ -111,6 +112,14 @@ def find_width(
     """Return how wide emitters are that stand alone; None if there are too few to tell."""
     with one_thread() if device == "cpu" else contextlib.nullcontext():
         return measure_width(_pilot(frames, Gaussian(USUAL), device), base, roughly=roughly)
+
+
+def shows_another(
+    frames: np.ndarray, found: Width, given: Psf, base: float, device: str = "cpu"
+) -> bool:
+    """Return whether emitters that stand alone look more like a Gaussian than like `given`."""
+    with one_thread() if device == "cpu" else contextlib.nullcontext():
+        return explains_better(_pilot(frames, Gaussian(USUAL), device), found, given, base)
 
 
 def check_width(frames: np.ndarray, psf: Psf) -> None:

@@ -13,7 +13,7 @@ from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.runs import one_thread
 from geosoftmax_experiments.superres.beads import measure_psf
 from geosoftmax_experiments.superres.guesses import guess_background
-from geosoftmax_experiments.superres.localisation import check_width, find_width
+from geosoftmax_experiments.superres.localisation import check_width, find_width, shows_another
 from geosoftmax_experiments.superres.measured import MeasuredPsf
 from geosoftmax_experiments.superres.psf import Gaussian, Psf
 from geosoftmax_experiments.superres.stacks import read_length, read_stack
@@ -72,7 +72,12 @@ def choose_psf(text: str, frames: np.ndarray, camera: Camera, memory: int, conso
         given = Gaussian(read_length("--psf", text) / camera.pixel, bool(camera.sampled))
     check_width(frames, given)
     found = find_width(frames, camera.dark, roughly=True, device=camera.device)
-    if found is not None and found.differs(given):
+    if found is None or not found.differs(given):
+        return given
+    # Of a shape that is no Gaussian, the width alone does not tell.
+    if not isinstance(given, MeasuredPsf) or shows_another(
+        frames, found, given, camera.dark, camera.device
+    ):
         console.print(_warning(text, frames, given, found, camera), soft_wrap=True)
     return given
 

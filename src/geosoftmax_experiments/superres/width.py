@@ -24,7 +24,7 @@ from geosoftmax_experiments.superres.measures import Emitters, distances, model
 from geosoftmax_experiments.superres.psf import Gaussian, Psf
 from geosoftmax_experiments.superres.slide import slide
 
-__all__ = ["Width", "lone_patches", "measure_width"]
+__all__ = ["Width", "explains_better", "lone_patches", "measure_width"]
 
 #: The width that maxima are first sought with, and the least, in pixels.
 USUAL, NARROWEST = 1.3, 0.4
@@ -111,6 +111,22 @@ def measure_width(frames: Tensor, base: float = 0.0, *, roughly: bool = False) -
             return None
         psf = found.psf
     return found and _kind(patches, state, found, base)
+
+
+def explains_better(frames: Tensor, found: Width, given: Psf, base: float) -> bool:
+    """Return whether emitters that stand alone look more like that Gaussian than like `given`.
+
+    A Gaussian fitted to another shape has the width that the light and the weights make of it, so
+    widths alone do not tell.
+    """
+    patches, state = lone_patches(frames, found.psf)
+    if len(patches) < ENOUGH:
+        return False
+    rests = _rests(patches, state, found.psf, [found.psf, given], base)
+    good = _good(rests)
+    noise = float(rests.amin(0)[good].median()) / (patches[0].numel() - 4)
+    gaussian, other = rests[:, good].sum(1).tolist()
+    return other - gaussian > 2 * TELLING * noise
 
 
 def _fitted(
