@@ -20,14 +20,14 @@ from geosoftmax_experiments.superres.localisation import choose_settings, find_e
 from geosoftmax_experiments.superres.matching import compare, flat_distance
 from geosoftmax_experiments.superres.measures import Emitters, model
 from geosoftmax_experiments.superres.precision import deviations
-from geosoftmax_experiments.superres.psf import Psf
+from geosoftmax_experiments.superres.psf import Gaussian
 
 #: The camera: nm of a pixel, pixels of a side, counts without light and for each photon.
 PIXEL, SIDE, BASE, GAIN = 100.0, 64, 100.0, 2.2
 #: Pixels along the border without emitters: some rivals do not look there.
 RIM = 6
 #: The point-spread function that pixels integrate, and photons of a pixel without emitters.
-PSF, BACKGROUND = Psf(1.1), 20.0
+PSF, BACKGROUND = Gaussian(1.1), 20.0
 #: Emitters for each square micrometre, with the number of frames; mean photons of an emitter.
 DENSITIES = {0.5: 16, 1.0: 12, 3.0: 6, 6.0: 4}
 PHOTONS = (300.0, 1000.0, 3000.0)

@@ -21,7 +21,7 @@ from geosoftmax_experiments.superres.localisation import choose_settings, find_e
 from geosoftmax_experiments.superres.matching import compare, within
 from geosoftmax_experiments.superres.measures import Emitters, model
 from geosoftmax_experiments.superres.positions import COLUMNS
-from geosoftmax_experiments.superres.psf import Psf
+from geosoftmax_experiments.superres.psf import Gaussian
 from geosoftmax_experiments.superres.slide import INNER
 from geosoftmax_experiments.superres.stacks import read_stack
 
@@ -91,9 +91,8 @@ def run(bench: Bench) -> Report:
 
 def _settings(stack: Stack, alike: bool | None, device: str, method: str) -> Settings:
     """Return what `localize` chooses; others get the threshold of the first row: a higher one."""
-    choose = functools.partial(
-        choose_settings, stack.frames, Psf(SPREAD / PIXEL, sampled=True), base=BASE, device=device
-    )
+    psf = Gaussian(SPREAD / PIXEL, sampled=True)
+    choose = functools.partial(choose_settings, stack.frames, psf, base=BASE, device=device)
     if method == "sliding":
         return choose(alike=alike)
     return choose(alike=False, threshold=choose().threshold)
@@ -203,7 +202,7 @@ def _simulated(count: int) -> Stack:
         2000 + 500 * torch.rand(shape, generator=generator),
         torch.full((count,), 20.0),
     )
-    light = model(state, torch.zeros(count, 64, 64), Psf(SPREAD / PIXEL, sampled=True))
+    light = model(state, torch.zeros(count, 64, 64), Gaussian(SPREAD / PIXEL, sampled=True))
     frames = BASE + GAIN * torch.poisson(light, generator=generator)
     number = torch.arange(1, count + 1)[:, None, None].expand(*shape, 1)
     truth = torch.cat([number, PIXEL * state.points], -1).flatten(0, 1)

@@ -5,7 +5,6 @@ file runs, no program is started, and memory stays small.
 """
 
 import contextlib
-import dataclasses
 import functools
 import hashlib
 import importlib
@@ -29,9 +28,9 @@ from geosoftmax_experiments.keypoints.saved import save_model as save_keypoints
 from geosoftmax_experiments.ordinal.encoding import Column
 from geosoftmax_experiments.ordinal.saved import OrdinalModel, _checksum, save_model
 from geosoftmax_experiments.store import ARRAY, Store
-from geosoftmax_experiments.superres.commands import FORMAT
+from geosoftmax_experiments.superres.commands import words
 from geosoftmax_experiments.superres.localisation import choose_settings
-from geosoftmax_experiments.superres.psf import Psf
+from geosoftmax_experiments.superres.psf import Gaussian
 from geosoftmax_experiments.superres.stacks import read_stack
 from geosoftmax_experiments.vae.checkpoints import STATE, WEIGHTS, FolderIO, latest
 from tests import hostile
@@ -405,14 +404,35 @@ def stack_npy(file, made, here):
     return ["localize", here / "stack.npy", *LOCALIZE, "-o", here / "out.csv"]
 
 
+@reader("tiff")
+def beads_tiff(file, made, here):
+    shutil.copy(file, here / "beads.tif")
+    psf = ["--psf", here / "beads.tif", *LOCALIZE[2:]]
+    return ["localize", made.stack, *psf, "-o", here / "out.csv"]
+
+
+@reader("npy", "pickle", "zip-bomb")
+def beads_npy(file, made, here):
+    shutil.copy(file, here / "beads.npy")
+    psf = ["--psf", here / "beads.npy", *LOCALIZE[2:]]
+    return ["localize", made.stack, *psf, "-o", here / "out.csv"]
+
+
+@reader("csv")
+def table_of_a_spread_function(file, made, here):
+    shutil.copy(file, here / "psf.csv")
+    psf = ["--psf", here / "psf.csv", *LOCALIZE[2:]]
+    return ["localize", made.stack, *psf, "-o", here / "out.csv"]
+
+
 @reader("npy")
 def part_of_a_stack(file, made, here):
     frames, _ = read_stack(made.stack)
-    settings = choose_settings(frames, Psf(1.1), threshold=1000.0, alike=False)
+    settings = choose_settings(frames, Gaussian(1.1), threshold=1000.0, alike=False)
     choices = {"method": "maxima", "pixel": 100.0, "gain": 1.0, "background": None, "device": "cpu"}
     digest = hashlib.sha256(made.stack.read_bytes()).hexdigest()
-    words = {**choices, **dataclasses.asdict(settings), "digest": digest, "format": FORMAT}
-    with Store(here / "out.csv.parts", words, ARRAY).opened():
+    made_with = words(settings, choices, digest)
+    with Store(here / "out.csv.parts", made_with, ARRAY).opened():
         shutil.copy(file, here / "out.csv.parts" / "units" / "frames-0000000.npy")
     return ["localize", made.stack, *LOCALIZE, "-o", here / "out.csv"]
 

@@ -92,9 +92,10 @@ def split(
     """
 
     def seen(right: float, below: float) -> Tensor:
-        across, _ = psf.profiles(state.points[..., 0] + right, frames.shape[2])
-        down, _ = psf.profiles(state.points[..., 1] + below, frames.shape[1])
-        return ((down @ residual) * across).sum(-1)
+        across, _ = psf.across(state.points[..., 0] + right, frames.shape[2])
+        down, _ = psf.down(state.points[..., 1] + below, frames.shape[1])
+        rows = (down.flatten(1, 2) @ residual).unflatten(1, (-1, psf.rank))
+        return (rows * across).sum(-1).sum(-1)
 
     h = psf.sigma / 2
     middle = 2 * seen(0, 0)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,13 +24,11 @@ if TYPE_CHECKING:  # the command line starts fast: commands import what they nee
     from geosoftmax_experiments.runs import Backend
     from geosoftmax_experiments.superres.brightness import Brightness
     from geosoftmax_experiments.superres.emitters import Settings
-    from geosoftmax_experiments.superres.psf import Psf
-    from geosoftmax_experiments.superres.width import Width
 
 __all__ = ["localize", "localize_eval"]
 
 #: Raised when finished frames change their meaning: older folders are then refused.
-FORMAT = 3
+FORMAT = 4
 #: The largest share of pixels below the base: noise alone leaves half of the dark ones there.
 BELOW = 2 / 3
 
@@ -42,7 +42,8 @@ class LocalizeOptions(BackendOptions):
         str,
         typer.Option(
             help="Standard deviation of the point-spread function, as in 110nm; auto measures it "
-            "on emitters that stand alone, and whether pixels sample it."
+            "on emitters that stand alone; a file has it: a stack of beads (TIFF or .npy), or a "
+            "table (.csv) of r [nm], or x [nm] and y [nm], and value."
         ),
     ]
     pixel: Annotated[str, typer.Option(help="Side of a pixel, as in 100nm.")]
@@ -90,7 +91,9 @@ class LocalizeOptions(BackendOptions):
         ),
     ] = None
     gain: Annotated[float, typer.Option(help="Counts for each photon.")] = 1.0
-    base: Annotated[float, typer.Option(help="Counts of a pixel without light.")] = 0.0
+    base: Annotated[
+        float | None, typer.Option(help="Counts of a pixel without light.", show_default="0")
+    ] = None
     method: Annotated[
         str, typer.Option(help="sliding; to compare: plain (Frank–Wolfe), maxima (Gaussian fits).")
     ] = "sliding"
@@ -103,13 +106,14 @@ class LocalizeOptions(BackendOptions):
         from geosoftmax_experiments.superres import picture
         from geosoftmax_experiments.superres.positions import check_format
         from geosoftmax_experiments.superres.rivals import METHODS
+        from geosoftmax_experiments.superres.spread import check_kind
 
         check_format(self.output)
         if self.image is not None:
             picture.check_name(self.image)
-        if not (self.gain > 0 and math.isfinite(self.gain) and math.isfinite(self.base)):
+        if not (self.gain > 0 and math.isfinite(self.gain) and math.isfinite(self.dark)):
             raise UserError(
-                f"--gain must be positive, and --base finite; got {self.gain:g} and {self.base:g}.",
+                f"--gain must be positive, and --base finite; got {self.gain:g} and {self.dark:g}.",
                 "The data sheet of the camera has both.",
             )
         if self.device not in ("cpu", "cuda") or (self.device == "cuda" and not _has_gpu()):
@@ -127,13 +131,14 @@ class LocalizeOptions(BackendOptions):
             raise UserError("--threshold and --fdr are given.", "Give one of them.")
         if self.fdr is not None and not 0 < self.fdr < 1:
             raise UserError(f"--fdr must be between 0 and 1; got {self.fdr:g}.", "As in 0.05.")
-        if self.psf == "auto" and self.sampled is not None:
-            raise UserError(
-                "--psf auto measures whether pixels sample it.",
-                "Leave --sampled or --integrated out.",
-            )
+        check_kind(self.psf, self.sampled)
         if self.alike and self.method != "sliding":
             raise UserError(f"--method {self.method} does not use --alike.", "Leave it out.")
+
+    @property
+    def dark(self) -> float:
+        """Counts of a pixel without light."""
+        return self.base or 0.0
 
 
 @parsed
@@ -153,30 +158,32 @@ def localize(options: LocalizeOptions) -> None:
         record_settings,
         write_positions,
     )
-    from geosoftmax_experiments.superres.psf import Psf
+    from geosoftmax_experiments.superres.spread import Camera, choose_psf, is_file
     from geosoftmax_experiments.superres.stacks import read_length, read_memory, read_stack
 
     console = Console()
     side = read_length("--pixel", options.pixel)
-    psf = None
-    if options.psf != "auto":
-        psf = Psf(read_length("--psf", options.psf) / side, bool(options.sampled))
+    if not is_file(options.psf) and options.psf != "auto":
+        read_length("--psf", options.psf)
     background = _number("--background", options.background)
     if background is not None:
-        background = options.base + options.gain * background
+        background = options.dark + options.gain * background
     threshold = _number("--threshold", options.threshold, positive=True)
     if threshold is not None:
         threshold *= options.gain
     backend = options.where(usual_jobs(options.device), threads=True)
-    frames, saturated = read_stack(options.stack, read_memory("--memory", options.memory))
-    _check_levels(frames, options.base, saturated, console)
-    psf = _spread_function(options, frames, psf, side, console)
+    memory = read_memory("--memory", options.memory)
+    frames, saturated = read_stack(options.stack, memory)
+    _check_levels(frames, options.dark, saturated, console)
+    _refuse_company(_folder(options.output))
+    camera = Camera(side, options.base, options.sampled, options.device)
+    psf = choose_psf(options.psf, frames, camera, memory, console)
     settings = choose_settings(
         frames,
         psf,
         threshold=threshold,
         fdr=FDR if options.fdr is None else options.fdr,
-        base=options.base,
+        base=options.dark,
         background=background,
         alike=options.alike if options.method == "sliding" else False,
         device=options.device,
@@ -185,23 +192,38 @@ def localize(options: LocalizeOptions) -> None:
         console.print(_alike(settings.brightness, options.gain), soft_wrap=True)
     choices: dict[str, Any] = {"method": options.method, "pixel": side, "gain": options.gain}
     choices |= {"background": background, "device": options.device}
-    words = _words(options, settings, choices)
-    check_output(options.output, words, fresh=options.fresh)
-    rows, speed = _run(options, frames, settings, choices, words, backend, console)
+    digest = hashlib.sha256(options.stack.read_bytes()).hexdigest()
+    made = words(settings, choices, digest)
+    check_output(options.output, made, fresh=options.fresh)
+    rows, speed = _run(options, frames, settings, choices, made, backend, console)
     write_positions(
         options.output, rows, Movie(len(frames), frames.shape[1], frames.shape[2], side)
     )
-    record_settings(options.output, words)
+    record_settings(options.output, made)
     if options.image is not None:
         picture.save(options.image, picture.render(rows, frames.shape[1:], side), frames, side)
     shutil.rmtree(_folder(options.output), ignore_errors=True)
     _say_what_was_found(rows, speed, settings, options, console)
 
 
-def _words(options: LocalizeOptions, settings: Settings, choices: dict[str, Any]) -> dict[str, Any]:
-    """Return all that positions depend on, for a JSON file."""
-    digest = hashlib.sha256(options.stack.read_bytes()).hexdigest()
-    return {**choices, **asdict(settings), "digest": digest, "format": FORMAT}
+def words(settings: Settings, choices: Mapping[str, Any], digest: str) -> dict[str, Any]:
+    """Return all that positions depend on, for a JSON file: brightness in photons.
+
+    `choices` are the options of a `Batch`; `digest` is that of the stack.
+    """
+    from geosoftmax_experiments.superres.psf import Gaussian
+
+    gain = choices["gain"]
+    found = {**choices, **asdict(dataclasses.replace(settings, psf=Gaussian(1.0)))}
+    found |= {"psf": settings.psf.words(), "digest": digest, "format": FORMAT}
+    for name in ("threshold", "noise"):
+        found[name] /= gain
+    if settings.brightness is not None:
+        for name in ("mean", "spread"):
+            found["brightness"][name] /= gain
+    if found["background"] is not None:
+        found["background"] = (found["background"] - settings.base) / gain
+    return found
 
 
 def _run(
@@ -209,7 +231,7 @@ def _run(
     frames: np.ndarray,
     settings: Settings,
     choices: dict[str, Any],
-    words: dict[str, Any],
+    made: dict[str, Any],
     backend: Backend,
     console: Console,
 ) -> tuple[np.ndarray, str]:
@@ -221,7 +243,7 @@ def _run(
 
     batches = make_batches(frames, settings, **choices)
     begin = time.perf_counter()
-    with Store(_folder(options.output), words, ARRAY).opened(fresh=options.fresh) as store:
+    with Store(_folder(options.output), made, ARRAY).opened(fresh=options.fresh) as store:
         missing = sum(batch.stop - batch.start for batch in batches if batch.key not in store)
         run(
             store, batches, frames, backend, console, doing="frames",
@@ -240,42 +262,6 @@ def _run(
         return number_emitters(found), f"{every}, all done already"
     before = f" ({already} done already)" if already else ""
     return number_emitters(found), f"{every}{before}, {missing / seconds:.2f} frames a second"
-
-
-def _spread_function(
-    options: LocalizeOptions, frames: np.ndarray, given: Psf | None, side: float, console: Console
-) -> Psf:
-    """Measure the point-spread function; warn where a given one is another."""
-    from geosoftmax_experiments.superres.localisation import check_width, find_width
-
-    if given is not None:
-        check_width(frames, given)
-    found = find_width(frames, options.base, roughly=given is not None, device=options.device)
-    if given is None:
-        if found is None:
-            raise UserError(
-                "--psf auto finds too few emitters that stand alone.", "Measure it, as on beads."
-            )
-        console.print(f"The point-spread function is {_wide(found, side)}.", soft_wrap=True)
-        return found.psf
-    if found is not None and found.differs(given):
-        width = found.sigma_if(sampled=given.sampled)
-        console.print(
-            f"Warning: --psf {options.psf} does not fit the frames. Emitters that stand alone are "
-            f"{width * side:.0f} nm wide ({found.number} of them). Try --psf auto.",
-            soft_wrap=True,
-        )
-    return given
-
-
-def _wide(found: Width, side: float) -> str:
-    """Say how wide emitters are, and how sure that is."""
-    kinds = {None: "pixels integrate it, or so it is taken", False: "pixels integrate it"}
-    return (
-        f"{found.sigma * side:.0f} ± {max(1.0, found.error * side):.0f} nm wide "
-        f"({kinds.get(found.sampled, 'pixels sample it')}), by {found.number} emitters that stand "
-        "alone"
-    )
 
 
 def _alike(known: Brightness, gain: float) -> str:
@@ -309,18 +295,28 @@ def _expected(settings: Settings, options: LocalizeOptions) -> str:
     """Say what share of emitters is false, where that is known: not of what rivals find."""
     if settings.false is None or options.method != "sliding":
         return ""
-    from geosoftmax_experiments.superres.localisation import FDR
+    from geosoftmax_experiments.superres.localisation import FDR, limit_of
 
     share = f", {100 * settings.false:.1f} % false ones expected"
     asked = FDR if options.fdr is None else options.fdr
     if settings.false > asked:
-        share += f" (no threshold keeps to --fdr {asked:g})"
-    return share
+        return f"{share} (no threshold keeps to --fdr {asked:g})"
+    limit = limit_of(settings)
+    return f"{share} (whatever more --fdr allows: {limit})" if limit else share
 
 
 def _folder(output: Path) -> Path:
     """Return where finished frames are kept until the output is written."""
     return output.with_name(output.name + ".parts")
+
+
+def _refuse_company(folder: Path) -> None:
+    """Say that another process works on the same output, before anything is measured."""
+    from geosoftmax_experiments.store import locked
+
+    if folder.is_dir():
+        with locked(folder):
+            pass
 
 
 def _has_gpu() -> bool:

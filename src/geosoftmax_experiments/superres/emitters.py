@@ -17,7 +17,6 @@ with all sums over pixels. All frames move together, padded to the same number o
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import torch
 from torch import Tensor
@@ -225,11 +224,10 @@ def _unresolved(state: Emitters, grain: Tensor, settings: Settings) -> Tensor:
     distance = distances(state)
     one, other = state.counts[:, :, None], state.counts[:, None, :]
     both = (one + other).clamp_min(1.0)
-    light = both / (2 * math.pi * sigma**2)
+    light = both * settings.psf.peak
     light = light + (state.background - settings.base).clamp_min(0)[:, None, None]
     change = (one * other / both * distance.square() / 2).square()
-    bend = 0.75 * settings.psf.energy / sigma**4  # the energy of φ''
-    seen = change * bend / (grain[:, None, None] * light).clamp_min(1.0)
+    seen = change * settings.psf.bend / (grain[:, None, None] * light).clamp_min(1.0)
     if settings.brightness is not None:
         seen = seen + settings.brightness.surprise_of_one(one, other)
     return (seen < settings.resolved**2) & (distance < 2 * sigma)

@@ -6,7 +6,9 @@ of the grid is two products of small matrices.
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -23,8 +25,7 @@ FINER = 3
 
 def counts_of_one(residual: Tensor, psf: Psf, finer: int = FINER) -> Tensor:
     """Return the counts of one emitter fitted to the residual, at all points of the grid."""
-    down, across = psf.on_grid(residual, finer)
-    return down @ residual @ across.mT / psf.energy
+    return _seen(psf.on_grid(residual, finer), residual) / psf.energy
 
 
 def is_maximum(gain: Tensor, sigma: float) -> Tensor:
@@ -46,18 +47,19 @@ def solve_on_grid(
     frames: Tensor, background: Tensor, psf: Psf, penalty: float, iterations: int
 ) -> tuple[Tensor, Tensor]:
     """Return the counts at all points of the grid, and the background that fits them best."""
-    down, across = psf.on_grid(frames, FINER)
-    spread = torch.linalg.matrix_norm(down, 2) * torch.linalg.matrix_norm(across, 2)
-    step = 1 / spread.square()
+    profiles = psf.on_grid(frames, FINER)
+    norm = torch.linalg.matrix_norm
+    step = 1 / _sum(norm(down, 2) * norm(across, 2) for down, across in profiles).square()
+    size = (profiles[0][0].shape[0], profiles[0][1].shape[0])
     light = frames - background[:, None, None]
-    u = ahead = frames.new_zeros(frames.shape[0], down.shape[0], across.shape[0])
+    u = ahead = frames.new_zeros(frames.shape[0], *size)
     image = image_ahead = torch.zeros_like(frames)
     pace = 1.0
     for _ in range(iterations):
         residual = light - image_ahead
         residual = residual - residual.mean((1, 2), keepdim=True)  # the best background
-        new = (ahead + step * (down @ residual @ across.mT - penalty)).clamp_min(0)
-        new_image = down.mT @ new @ across
+        new = (ahead + step * (_seen(profiles, residual) - penalty)).clamp_min(0)
+        new_image = _sum(down.mT @ new @ across for down, across in profiles)
         faster = (1 + math.sqrt(1 + 4 * pace * pace)) / 2
         uphill = ((ahead - new) * (new - u)).sum((1, 2), keepdim=True) > 0
         momentum = torch.where(uphill, 0.0, (pace - 1) / faster)
@@ -66,6 +68,15 @@ def solve_on_grid(
         image_ahead = new_image + momentum * (new_image - image)
         u, image = new, new_image
     return u, background + (light - image).mean((1, 2))
+
+
+def _seen(profiles: Sequence[tuple[Tensor, Tensor]], image: Tensor) -> Tensor:
+    """Return the image as the point-spread function at each point of a grid sees it."""
+    return _sum(down @ image @ across.mT for down, across in profiles)
+
+
+def _sum(parts: Iterable[Tensor]) -> Tensor:
+    return functools.reduce(torch.add, parts)
 
 
 def read_off(u: Tensor, background: Tensor, least: float) -> Emitters:

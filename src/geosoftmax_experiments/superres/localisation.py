@@ -15,14 +15,15 @@ from torch import Tensor
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.runs import Backend, Unit, one_thread
 from geosoftmax_experiments.superres.brightness import ENOUGH, WEAKEST, learn
+from geosoftmax_experiments.superres.companions import with_companions
 from geosoftmax_experiments.superres.discovery import LEAST, threshold_at
 from geosoftmax_experiments.superres.emitters import Settings, localise
 from geosoftmax_experiments.superres.guesses import guess_background, guess_noise
 from geosoftmax_experiments.superres.measures import Emitters, model, prune
-from geosoftmax_experiments.superres.precision import deviations, variances
-from geosoftmax_experiments.superres.psf import Psf
+from geosoftmax_experiments.superres.precision import deviations, measure_grain, variances
+from geosoftmax_experiments.superres.psf import Gaussian, Psf
 from geosoftmax_experiments.superres.rivals import METHODS
-from geosoftmax_experiments.superres.width import USUAL, Width, measure_width
+from geosoftmax_experiments.superres.width import USUAL, Width, explains_better, measure_width
 from geosoftmax_experiments.superres.windows import Windows
 
 __all__ = [
@@ -31,8 +32,10 @@ __all__ = [
     "choose_settings",
     "find_emitters",
     "find_width",
+    "limit_of",
     "make_batches",
     "number_emitters",
+    "shows_another",
     "usual_jobs",
 ]
 
@@ -94,12 +97,29 @@ def choose_settings(
     return dataclasses.replace(settings, brightness=brightness)
 
 
+def limit_of(settings: Settings) -> str:
+    """Say what keeps the threshold from being lower; nothing where the rate of false ones does."""
+    if settings.brightness and settings.threshold == _rounded(WEAKEST * settings.brightness.mean):
+        return f"alike emitters have at least {WEAKEST:g} of the mean"
+    if settings.threshold == _rounded(max(1.0, LEAST * settings.noise)):
+        return f"no threshold is below {LEAST:g} standard deviations of the noise"
+    return ""
+
+
 def find_width(
     frames: np.ndarray, base: float, *, roughly: bool = False, device: str = "cpu"
 ) -> Width | None:
     """Return how wide emitters are that stand alone; None if there are too few to tell."""
     with one_thread() if device == "cpu" else contextlib.nullcontext():
-        return measure_width(_pilot(frames, Psf(USUAL), device), base, roughly=roughly)
+        return measure_width(_pilot(frames, Gaussian(USUAL), device), base, roughly=roughly)
+
+
+def shows_another(
+    frames: np.ndarray, found: Width, given: Psf, base: float, device: str = "cpu"
+) -> bool:
+    """Return whether emitters that stand alone look more like a Gaussian than like `given`."""
+    with one_thread() if device == "cpu" else contextlib.nullcontext():
+        return explains_better(_pilot(frames, Gaussian(USUAL), device), found, given, base)
 
 
 def check_width(frames: np.ndarray, psf: Psf) -> None:
@@ -178,8 +198,10 @@ class Batch(Unit):
         if self.method != "sliding":  # their fits are no joint ones
             return torch.full_like(found.counts, torch.nan)
         psf = self.settings.psf
-        variance = variances(frames, found, psf, self.settings.base)
-        return deviations(found, variance, psf, self.settings.brightness)
+        base = self.settings.base
+        sure = deviations(found, variances(frames, found, psf, base), psf, self.settings.brightness)
+        grain = measure_grain(frames, found, psf, base)
+        return with_companions(sure, frames, found, grain, self.settings)
 
 
 def make_batches(frames: np.ndarray, settings: Settings, **options: Any) -> list[Batch]:

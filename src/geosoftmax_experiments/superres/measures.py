@@ -45,9 +45,9 @@ class Emitters:
 
 def model(state: Emitters, frames: Tensor, psf: Psf) -> Tensor:
     """Return the frames that the emitters and the background explain."""
-    across, _ = psf.profiles(state.points[..., 0], frames.shape[2])
-    down, _ = psf.profiles(state.points[..., 1], frames.shape[1])
-    image = (down * state.counts[..., None]).mT @ across
+    across, _ = psf.across(state.points[..., 0], frames.shape[2])
+    down, _ = psf.down(state.points[..., 1], frames.shape[1])
+    image = (down * state.counts[..., None, None]).flatten(1, 2).mT @ across.flatten(1, 2)
     return image + state.background[:, None, None]
 
 

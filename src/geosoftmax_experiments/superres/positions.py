@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -21,8 +21,8 @@ from geosoftmax_experiments.files import read_json, write, write_text
 from geosoftmax_experiments.tables import read_csv
 
 __all__ = [
-    "COLUMNS", "Movie", "check_format", "check_output", "is_picasso", "read_positions",
-    "record_settings", "write_positions",
+    "COLUMNS", "Movie", "check_format", "check_output", "is_picasso", "read_numbers",
+    "read_positions", "record_settings", "write_positions",
 ]  # fmt: skip
 
 #: ThunderSTORM's columns, and how strong an emitter the fit of the frame leaves out at most.
@@ -216,6 +216,13 @@ def read_positions(path: Path) -> np.ndarray:
 
 
 def _read_thunderstorm(path: Path) -> np.ndarray:
+    return read_numbers(
+        path, [COLUMNS[1:4]], "Positions have ThunderSTORM's columns: frame, x [nm], y [nm]."
+    )
+
+
+def read_numbers(path: Path, choices: Sequence[tuple[str, ...]], hint: str) -> np.ndarray:
+    """Return columns of a CSV file: the first choice of which it has all."""
     import pandas as pd
 
     try:
@@ -225,13 +232,11 @@ def _read_thunderstorm(path: Path) -> np.ndarray:
     except (ValueError, OSError) as error:  # pandas' own errors are ValueErrors
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UserError(f"{path} could not be read as CSV: {reason}", "Check the file.") from None
-    missing = [name for name in COLUMNS[1:4] if name not in table.columns]
-    if missing:
-        raise UserError(
-            f"{path} has no column {', '.join(map(repr, missing))}.",
-            "Positions have ThunderSTORM's columns: frame, x [nm], y [nm].",
-        )
-    columns = [pd.to_numeric(table[name], errors="coerce") for name in COLUMNS[1:4]]
+    names = next((one for one in choices if set(one) <= set(table.columns)), None)
+    if names is None:
+        missing = [name for name in choices[0] if name not in table.columns]
+        raise UserError(f"{path} has no column {', '.join(map(repr, missing))}.", hint)
+    columns = [pd.to_numeric(table[name], errors="coerce") for name in names]
     values = np.stack([np.asarray(column, dtype=float) for column in columns], -1)
     broken = ~np.isfinite(values).all(-1)
     if broken.any():

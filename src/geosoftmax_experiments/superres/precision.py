@@ -12,6 +12,7 @@ patch around it and the emitters there. The rest of the frame tells the backgrou
 
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
@@ -105,13 +106,11 @@ def _patch(
     rows = top[:, None] + torch.arange(side[0], device=top.device)
     columns = left[:, None] + torch.arange(side[1], device=top.device)
     weight = 1 / variance[frame[:, None, None], rows[:, :, None], columns[:, None, :]]
-    across, across_slope = psf.profiles(points[..., 0] - left[:, None], side[1])
-    down, down_slope = psf.profiles(points[..., 1] - top[:, None], side[0])
+    across, across_slope = psf.across(points[..., 0] - left[:, None], side[1])
+    down, down_slope = psf.down(points[..., 1] - top[:, None], side[0])
     pairs = ((down, across), (down, across_slope), (down_slope, across))
     # Displacements are measured as counts times positions: all columns are of a size then.
-    J = torch.cat(
-        [((a * there[..., None])[..., None] * b[:, :, None, :]).flatten(2) for a, b in pairs], 1
-    )
+    J = torch.cat([_outer(a * there[..., None, None], b).flatten(2) for a, b in pairs], 1)
     J = torch.cat([J, J.new_ones(len(J), 1, J.shape[-1])], 1)
     information = ((J * weight.flatten(1)[:, None]) @ J.mT).double()
     number = others.shape[1]
@@ -127,3 +126,9 @@ def _patch(
     covariance = torch.linalg.solve(information + torch.diag_embed(extra), wanted)
     both = covariance[:, number, 0] + covariance[:, 2 * number, 1]
     return ((both / 2).clamp_min(0).sqrt() / counts[:, 0]).to(variance.dtype)
+
+
+def _outer(down: Tensor, across: Tensor) -> Tensor:
+    """Return ``Σ_r down_r(y) across_r(x)`` of profiles ``(*emitters, rank, side)``."""
+    parts = zip(down.unbind(-2), across.unbind(-2), strict=True)
+    return functools.reduce(torch.add, (a[..., None] * b[..., None, :] for a, b in parts))

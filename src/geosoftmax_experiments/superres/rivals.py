@@ -8,7 +8,7 @@ from torch import Tensor
 from geosoftmax_experiments.superres.emitters import Settings, localise, violation
 from geosoftmax_experiments.superres.gridded import FINER, counts_of_one, is_maximum
 from geosoftmax_experiments.superres.measures import Emitters, compact, distances, merge, prune
-from geosoftmax_experiments.superres.psf import Psf
+from geosoftmax_experiments.superres.psf import Gaussian
 from geosoftmax_experiments.superres.slide import slide
 
 __all__ = ["METHODS", "fit_maxima", "plain_frank_wolfe"]
@@ -32,7 +32,7 @@ def fit_maxima(frames: Tensor, background: Tensor, settings: Settings) -> tuple[
     unknown = torch.full_like(background, torch.nan)  # fits of windows certify nothing
     light = frames - background[:, None, None]
     psf = settings.psf
-    half_as_wide = Psf(psf.sigma / 2, psf.sampled)
+    half_as_wide = Gaussian(psf.sigma / 2, psf.sampled)
     gain, sharp = (counts_of_one(light, one) for one in (psf, half_as_wide))
     found = is_maximum(sharp, half_as_wide.sigma) & (gain > settings.threshold)
     frame, row, column = found.nonzero(as_tuple=True)
@@ -81,9 +81,9 @@ def plain_frank_wolfe(
         place = torch.stack([best % (width * FINER), best // (width * FINER)], -1)
         point = (place.to(frames.dtype) + 0.5) / FINER
         step = 2 / (round_ + 2)
-        across, _ = psf.profiles(point[:, 0], width)
-        down, _ = psf.profiles(point[:, 1], height)
-        spike = (light[:, None] * down)[:, :, None] * across[:, None, :]
+        across, _ = psf.across(point[:, 0], width)
+        down, _ = psf.down(point[:, 1], height)
+        spike = (light[:, None, None] * down).mT @ across
         level = background[:, None, None]
         image = level + (1 - step) * (image - level) + step * spike
         points.append(point)

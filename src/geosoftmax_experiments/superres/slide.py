@@ -85,6 +85,7 @@ class FrameView:
     price: Tensor  # of a count more
     stiffness: Tensor
     weights: Tensor | None
+    rank: int = 1  # profiles of an emitter
     rounding: float = 0.0
 
     @classmethod
@@ -92,10 +93,16 @@ class FrameView:
         """Look at the frames of a problem from some emitters."""
         frames, counts, pull = problem.frames, state.u, problem.pull
         free = (counts > 0).to(frames.dtype)
-        across, across_slope = problem.psf.profiles(state.points[..., 0], frames.shape[2])
-        down, down_slope = problem.psf.profiles(state.points[..., 1], frames.shape[1])
-        across, across_slope = across * free[..., None], across_slope * free[..., None]
-        residual = frames - (down * counts[..., None]).mT @ across - state.level[..., None]
+        psf = problem.psf
+        across, across_slope = psf.across(state.points[..., 0], frames.shape[2])
+        down, down_slope = (
+            one.flatten(1, 2) for one in psf.down(state.points[..., 1], frames.shape[1])
+        )
+        across, across_slope = (
+            (one * free[..., None, None]).flatten(1, 2) for one in (across, across_slope)
+        )
+        light = _repeated(counts, psf.rank)[..., None]
+        residual = frames - (down * light).mT @ across - state.level[..., None]
         weighted = residual if problem.weights is None else residual * problem.weights
         loss = (residual * weighted).sum((1, 2), dtype=torch.float64) / 2
         loss = loss + problem.penalty * counts.sum(-1, dtype=torch.float64)
@@ -107,8 +114,9 @@ class FrameView:
             loss = loss + (stiffness * excess.square()).sum(-1, dtype=torch.float64) / 2
         both = torch.cat([down, down_slope], 1)
         return cls(
-            loss, weighted, free, both, across, across_slope, price, stiffness, problem.weights
-        )
+            loss, weighted, free, both, across, across_slope, price, stiffness, problem.weights,
+            psf.rank,
+        )  # fmt: skip
 
     def where(self, mask: Tensor, other: FrameView) -> FrameView:
         """Return this view in the frames that `mask` marks, else `other`."""
@@ -139,7 +147,8 @@ class FrameView:
 
     def forward(self, v: Tensor) -> Tensor:
         """``J v``, for counts, counts · x and counts · y of all emitters, and the background."""
-        counts, x, y, level = v.split([*[self.free.shape[1]] * 3, 1], -1)
+        *moved, level = v.split([*[self.free.shape[1]] * 3, 1], -1)
+        counts, x, y = (_repeated(one, self.rank) for one in moved)
         straight = counts[..., None] * self.across + x[..., None] * self.across_slope
         tilted = y[..., None] * self.across
         return self.down.mT @ torch.cat([straight, tilted], 1) + level[..., None]
@@ -150,17 +159,27 @@ class FrameView:
         return self._columns(straight, tilted, self.across, self.across_slope, image)
 
     def _diagonal(self) -> Tensor:
-        """The diagonal of ``JᵀWJ``, 1 for padding."""
+        """About the diagonal of ``JᵀWJ``, 1 for padding.
+
+        Without what the profiles of one emitter share: they are orthogonal, but for the weights.
+        """
         ones = torch.ones_like(self.residual) if self.weights is None else self.weights
         straight, tilted = (self.down.square() @ ones).chunk(2, 1)
         across, slope = self.across.square(), self.across_slope.square()
         diagonal = self._columns(straight, tilted, across, slope, ones)
         return torch.where(diagonal > 0, diagonal, 1.0)
 
-    @staticmethod
     def _columns(
-        straight: Tensor, tilted: Tensor, across: Tensor, slope: Tensor, image: Tensor
+        self, straight: Tensor, tilted: Tensor, across: Tensor, slope: Tensor, image: Tensor
     ) -> Tensor:
         """Sum over the pixels of a row, for counts, x, y and the background."""
         parts = [straight * across, straight * slope, tilted * across]
-        return torch.cat([*(part.sum(-1) for part in parts), image.sum((1, 2))[:, None]], 1)
+        sums = [part.sum(-1) for part in parts]
+        if self.rank > 1:
+            sums = [one.unflatten(1, (-1, self.rank)).sum(-1) for one in sums]
+        return torch.cat([*sums, image.sum((1, 2))[:, None]], 1)
+
+
+def _repeated(values: Tensor, rank: int) -> Tensor:
+    """Return values of emitters, ``(frames, n)``, once for each of their profiles."""
+    return values if rank == 1 else values.repeat_interleave(rank, -1)

@@ -21,10 +21,10 @@ from geosoftmax_experiments.superres.emitters import Settings, localise
 from geosoftmax_experiments.superres.gridded import FINER, counts_of_one, is_maximum
 from geosoftmax_experiments.superres.guesses import guess_background, guess_noise
 from geosoftmax_experiments.superres.measures import Emitters, distances, model
-from geosoftmax_experiments.superres.psf import Psf
+from geosoftmax_experiments.superres.psf import Gaussian, Psf
 from geosoftmax_experiments.superres.slide import slide
 
-__all__ = ["Width", "measure_width"]
+__all__ = ["Width", "explains_better", "lone_patches", "measure_width"]
 
 #: The width that maxima are first sought with, and the least, in pixels.
 USUAL, NARROWEST = 1.3, 0.4
@@ -64,9 +64,9 @@ class Width:
     sampled: bool | None
 
     @property
-    def psf(self) -> Psf:
+    def psf(self) -> Gaussian:
         """The point-spread function."""
-        return Psf(self.sigma, bool(self.sampled))
+        return Gaussian(self.sigma, bool(self.sampled))
 
     def differs(self, given: Psf) -> bool:
         """Return whether emitters are wider, or narrower, than a given function."""
@@ -91,19 +91,19 @@ def measure_width(frames: Tensor, base: float = 0.0, *, roughly: bool = False) -
     """
     widest = min(frames.shape[1:]) / 6
     usual = min(USUAL, widest)
-    found = _fitted(*_patches(frames, Psf(usual)), Psf(usual), WIDTHS, base)
+    found = _fitted(*lone_patches(frames, Gaussian(usual)), Gaussian(usual), WIDTHS, base)
     for _ in range(2):
         if found is None or not NARROWEST <= found.sigma <= widest:
             break
-        found = _fitted(*_patches(frames, found.psf), found.psf, CLOSER, base)
+        found = _fitted(*lone_patches(frames, found.psf), found.psf, CLOSER, base)
     if (
         found is not None
         and (found.number >= PLENTY or roughly)
         and NARROWEST <= found.sigma <= widest
     ):
-        return _kind(*_patches(frames, found.psf), found, base)
+        return _kind(*lone_patches(frames, found.psf), found, base)
     some = frames[:: -(-len(frames) // JOINT_FRAMES)]
-    psf = found.psf if found else Psf(usual)
+    psf = found.psf if found else Gaussian(usual)
     for _ in range(2 if roughly else JOINT):
         patches, state = _parted(some, psf, base)
         found = _fitted(patches, state, psf, CLOSER, base)
@@ -113,8 +113,24 @@ def measure_width(frames: Tensor, base: float = 0.0, *, roughly: bool = False) -
     return found and _kind(patches, state, found, base)
 
 
+def explains_better(frames: Tensor, found: Width, given: Psf, base: float) -> bool:
+    """Return whether emitters that stand alone look more like that Gaussian than like `given`.
+
+    A Gaussian fitted to another shape has the width that the light and the weights make of it, so
+    widths alone do not tell.
+    """
+    patches, state = lone_patches(frames, found.psf)
+    if len(patches) < ENOUGH:
+        return False
+    rests = _rests(patches, state, found.psf, [found.psf, given], base)
+    good = _good(rests)
+    noise = float(rests.amin(0)[good].median()) / (patches[0].numel() - 4)
+    gaussian, other = rests[:, good].sum(1).tolist()
+    return other - gaussian > 2 * TELLING * noise
+
+
 def _fitted(
-    patches: Tensor, state: Emitters, psf: Psf, shares: Sequence[float], base: float
+    patches: Tensor, state: Emitters, psf: Gaussian, shares: Sequence[float], base: float
 ) -> Width | None:
     """Return the median of the widths, as shares of that of `psf`, at which patches leave least."""
     if len(patches) < ENOUGH:
@@ -143,7 +159,7 @@ def _kind(patches: Tensor, state: Emitters, found: Width, base: float) -> Width:
     """Return the same width, for pixels that integrate or that sample, as the patches tell."""
     if len(patches) < ENOUGH:
         return found
-    ways = [Psf(found.sigma), Psf(_apparent(found.psf), sampled=True)]
+    ways = [Gaussian(found.sigma), Gaussian(_apparent(found.psf), sampled=True)]
     # All emitters together fix the width much better than one: the range is as narrow as that.
     step = max(found.error / found.sigma, 1e-3)
     shares = [1 + k * step for k in range(-4, 5)]
@@ -167,7 +183,7 @@ def _kind(patches: Tensor, state: Emitters, found: Width, base: float) -> Width:
     return dataclasses.replace(found, sigma=sigma, sampled=gain > 0)
 
 
-def _rests(patches: Tensor, state: Emitters, psf: Psf, tried: list[Psf], base: float) -> Tensor:
+def _rests(patches: Tensor, state: Emitters, psf: Psf, tried: Sequence[Psf], base: float) -> Tensor:
     """Return what fits of each patch with each of the functions leave, weighted by its light."""
     first = slide(patches, state, psf, 0.0, steps=FIT_STEPS)
     weights = 1 / (model(first, patches, psf) - base).clamp_min(1.0)
@@ -179,8 +195,14 @@ def _rests(patches: Tensor, state: Emitters, psf: Psf, tried: list[Psf], base: f
     return torch.stack(rests)
 
 
-def _patches(frames: Tensor, psf: Psf) -> tuple[Tensor, Emitters]:
-    """Return windows around maxima without others near, and an emitter in each to start from."""
+def lone_patches(
+    frames: Tensor, psf: Psf, *, reach: float = PATCH, alone: float = ALONE
+) -> tuple[Tensor, Emitters]:
+    """Return windows around maxima without others near, and an emitter in each to start from.
+
+    `reach` is half the side of a window, and the next maximum is farther than `alone`, both in
+    standard deviations of the spread function.
+    """
     height, width = frames.shape[1:]
     background = guess_background(frames)
     gain = counts_of_one(frames - background[:, None, None], psf)
@@ -190,10 +212,10 @@ def _patches(frames: Tensor, psf: Psf) -> tuple[Tensor, Emitters]:
     frame, row, column = peak.nonzero(as_tuple=True)
     counts = gain[frame, row, column]
     place = (torch.stack([column, row], -1).to(frames.dtype) + 0.5) / FINER
-    half = math.ceil(PATCH * psf.sigma)
-    alone = _apart(frame, place, ALONE * psf.sigma) & (counts > STANDS_OUT * noise)
+    half = math.ceil(reach * psf.sigma)
+    lone = _apart(frame, place, alone * psf.sigma) & (counts > STANDS_OUT * noise)
     inside = (place.floor() >= half) & (place.floor() < place.new_tensor([width, height]) - half)
-    chosen = (alone & inside.all(-1)).nonzero()[:, 0]
+    chosen = (lone & inside.all(-1)).nonzero()[:, 0]
     chosen = chosen[counts[chosen].argsort(descending=True)[:MOST]]
     corner = place[chosen].floor().long() - half
     start = Emitters(

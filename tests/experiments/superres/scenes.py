@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from geosoftmax_experiments.superres.measures import Emitters, model
-from geosoftmax_experiments.superres.psf import Psf
+from geosoftmax_experiments.superres.psf import Gaussian
 
 #: What the camera counts without light, and for each photon; nanometres of a pixel.
 BASE, GAIN, PIXEL = 100.0, 2.2, 100.0
@@ -15,7 +15,7 @@ def camera(points, photons, *, background=20.0, psf=None, side=64, seed=0, gain=
     generator = torch.Generator().manual_seed(seed)
     count, number = photons.shape
     state = Emitters(points, photons, torch.full((count,), background))
-    light = model(state, torch.zeros(count, side, side), psf or Psf(1.1))
+    light = model(state, torch.zeros(count, side, side), psf or Gaussian(1.1))
     frames = (BASE + gain * torch.poisson(light, generator=generator)).double().numpy()
     place = np.repeat(np.arange(1, count + 1), number)[:, None]
     return frames, np.hstack([place, PIXEL * points.reshape(-1, 2).numpy()]).astype(float)

@@ -10,11 +10,11 @@ from geosoftmax_experiments.superres.brightness import Brightness, Pull, learn, 
 from geosoftmax_experiments.superres.localisation import choose_settings, find_emitters
 from geosoftmax_experiments.superres.matching import compare
 from geosoftmax_experiments.superres.measures import Emitters, model
-from geosoftmax_experiments.superres.psf import Psf
+from geosoftmax_experiments.superres.psf import Gaussian
 from geosoftmax_experiments.superres.slide import FrameProblem
 from tests.experiments.superres import scenes
 
-PSF = Psf(1.1)
+PSF = Gaussian(1.1)
 
 
 def crowd(spread, frames=4, count=50, side=40):

@@ -1,6 +1,7 @@
 """`geosoftmax localize` and `localize-eval`: files in, files out, errors in a line."""
 
 import csv
+import io
 import itertools
 import re
 
@@ -9,19 +10,23 @@ import pandas as pd
 import pytest
 import tifffile
 import torch
+from rich.console import Console
 from scipy.optimize import linprog
 from typer.testing import CliRunner
 
 from geosoftmax_experiments.cli import app
 from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.store import Store
-from geosoftmax_experiments.superres import picture
+from geosoftmax_experiments.store import Store, locked
+from geosoftmax_experiments.superres import picture, spread
+from geosoftmax_experiments.superres.brightness import Brightness
+from geosoftmax_experiments.superres.commands import words
 from geosoftmax_experiments.superres.emitters import Settings
-from geosoftmax_experiments.superres.localisation import find_emitters
+from geosoftmax_experiments.superres.localisation import find_emitters, limit_of
 from geosoftmax_experiments.superres.matching import compare, flat_distance, within
 from geosoftmax_experiments.superres.positions import COLUMNS, read_positions
-from geosoftmax_experiments.superres.psf import Psf
+from geosoftmax_experiments.superres.psf import Gaussian
 from geosoftmax_experiments.superres.stacks import read_length, read_memory, read_stack
+from geosoftmax_experiments.superres.width import Width
 from tests.conftest import data_file
 from tests.experiments.superres.test_emitters import scene
 
@@ -378,7 +383,7 @@ def test_lengths():
 
 def test_threads_find_the_same(threads):
     frames = scene(frames=120)[1].numpy()
-    settings = Settings(psf=Psf(1.1), threshold=1000.0)
+    settings = Settings(psf=Gaussian(1.1), threshold=1000.0)
     tables = []
     for count in (1, 3):
         threads(count)
@@ -430,3 +435,71 @@ def test_what_rivals_find_has_no_expected_share_of_false_emitters(stack):
     rival = call("localize", stack / "stack.tif", *UNITS, "--method", "maxima", "-o", out)
     assert rival.exit_code == 0, rival.output
     assert "false ones" not in rival.output
+
+
+def test_a_threshold_that_no_rate_lowers_is_named():
+    psf = Gaussian(1.1)
+    assert not limit_of(Settings(psf=psf, threshold=57.0, noise=10.0))
+    assert "4 standard deviations of the noise" in limit_of(
+        Settings(psf=psf, threshold=40.0, noise=10.0)
+    )
+    known = Brightness(1000.0, 50.0, 100)
+    assert "at least 0.4 of the mean" in limit_of(
+        Settings(psf=psf, threshold=400.0, noise=10.0, brightness=known)
+    )
+
+
+def test_settings_are_in_photons():
+    known = Brightness(1000.0, 50.0, 100)
+    settings = Settings(
+        psf=Gaussian(1.1), threshold=400.0, noise=10.0, base=100.0, brightness=known
+    )
+    found = words(settings, {"gain": 2.0, "background": 140.0, "pixel": 100.0}, "digest")
+    assert (found["threshold"], found["noise"], found["background"]) == (200.0, 5.0, 20.0)
+    assert found["brightness"] == {"mean": 500.0, "spread": 25.0, "number": 100}
+    assert found["psf"] == {"sigma": 1.1, "sampled": False}
+
+
+def test_a_second_process_is_refused_before_anything_is_measured(stack, monkeypatch):
+    def measure(*_, **__):
+        raise AssertionError("it measured")
+
+    monkeypatch.setattr(spread, "find_width", measure)
+    folder = stack / "out.csv.parts"
+    folder.mkdir()
+    with locked(folder):
+        refused = call("localize", stack / "stack.tif", *UNITS, "-o", stack / "out.csv")
+    assert refused.exit_code == 1
+    assert "is in use by" in refused.output.replace("\n", " ")
+
+
+@pytest.mark.parametrize("base", [None, 0.0])
+def test_a_missing_base_is_named_where_it_is_why_widths_differ(monkeypatch, base):
+    """Widths that were found with the base of the darkest pixels, and without."""
+    widths = {True: Width(1.3, 0.005, 100, None), False: Width(1.1, 0.005, 100, None)}
+    monkeypatch.setattr(spread, "find_width", lambda frames, dark, **_: widths[dark == 0])
+    frames = np.full((2, 32, 32), 98.0)
+    said = io.StringIO()
+    camera = spread.Camera(100.0, base, None)
+    spread.choose_psf("110nm", frames, camera, 10**9, Console(file=said, width=400))
+    assert "does not fit the frames" in said.getvalue() or base is None
+    assert ("--base is not given. If a pixel without light counts about 98" in said.getvalue()) is (
+        base is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("sampled", "says"),
+    [
+        (None, "if pixels integrate it, which is assumed, or 116 nm if they sample it"),
+        (True, "112 ± 1 nm wide, and pixels sample it"),
+        (False, "112 ± 1 nm wide, and pixels integrate it"),
+    ],
+)
+def test_how_pixels_see_is_said_once(monkeypatch, sampled, says):
+    monkeypatch.setattr(spread, "find_width", lambda *_, **__: Width(1.12, 0.005, 100, sampled))
+    said = io.StringIO()
+    console = Console(file=said, width=400)
+    spread.choose_psf("auto", np.zeros((1, 32, 32)), spread.Camera(100.0, 0.0, None), 1, console)
+    assert says in said.getvalue()
+    assert ("too dim to tell" in said.getvalue()) is (sampled is None)

@@ -16,10 +16,10 @@ from geosoftmax_experiments.superres.localisation import choose_settings, find_e
 from geosoftmax_experiments.superres.matching import compare
 from geosoftmax_experiments.superres.measures import Emitters, model
 from geosoftmax_experiments.superres.precision import measure_grain
-from geosoftmax_experiments.superres.psf import Psf
+from geosoftmax_experiments.superres.psf import Gaussian
 from tests.experiments.superres.scenes import BASE, GAIN, PIXEL, crowd, filaments
 
-PSF = Psf(1.1)
+PSF = Gaussian(1.1)
 
 
 def agreement(frames, truth, settings):

@@ -6,22 +6,24 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 from geosoftmax_experiments.superres.brightness import Brightness
+from geosoftmax_experiments.superres.companions import with_companions
+from geosoftmax_experiments.superres.emitters import Settings
 from geosoftmax_experiments.superres.localisation import choose_settings, find_emitters
 from geosoftmax_experiments.superres.measures import Emitters
 from geosoftmax_experiments.superres.positions import COLUMNS
 from geosoftmax_experiments.superres.precision import deviations, variances
-from geosoftmax_experiments.superres.psf import Psf
+from geosoftmax_experiments.superres.psf import Gaussian
 from tests.experiments.superres.scenes import BASE, GAIN, PIXEL, crowd
 
-PSF = Psf(1.1)
+PSF = Gaussian(1.1)
 
 
 def joint(state, variance, prior=0.0):
     """The deviations of the emitters of one frame, from the inverse of the whole matrix."""
     height, width = variance.shape[1:]
     count = state.counts.shape[1]
-    across, across_slope = PSF.profiles(state.points[0, :, 0], width)
-    down, down_slope = PSF.profiles(state.points[0, :, 1], height)
+    across, across_slope = (one[:, 0] for one in PSF.across(state.points[0, :, 0], width))
+    down, down_slope = (one[:, 0] for one in PSF.down(state.points[0, :, 1], height))
     pairs = ((down, across), (down, across_slope), (down_slope, across))
     J = torch.cat([(a[:, :, None] * b[:, None]).flatten(1) for a, b in pairs])
     J = torch.cat([J, J.new_ones(1, height * width)])
@@ -79,13 +81,36 @@ def test_errors_keep_to_the_uncertainty():
     assert two == pytest.approx(0.954, abs=0.05)
 
 
+def test_pairs_that_look_like_one_are_less_sure():
+    """Those with the light of two, among many of one; the more of them, the wider."""
+    generator = torch.Generator().manual_seed(0)
+    counts = 1000 * torch.exp(0.1 * torch.randn(2, 100, generator=generator))
+    counts[:, 0] = 2000.0
+    points = 64 * torch.rand(2, 100, 2, generator=generator)
+    state = Emitters(points, counts, torch.full((2,), 20.0))
+    settings = Settings(psf=PSF, threshold=100.0)
+    sure, grain = torch.full((2, 100), 0.07), torch.ones(2)
+    found = with_companions(sure, torch.zeros(2, 64, 64), state, grain, settings)
+    assert float(found[:, 0].min()) > 2 * 0.07
+    assert float((found / sure)[:, 1:].median()) < 1.01
+    assert bool((found >= sure - 1e-6).all())
+    # Where few are around, pairs are rare.
+    alone = with_companions(sure, torch.zeros(1).expand(2, 6400, 6400), state, grain, settings)
+    assert bool((alone <= found + 1e-6).all())
+    few = Emitters(points[:, :9], counts[:, :9], state.background)
+    same = with_companions(sure[:, :9], torch.zeros(2, 64, 64), few, grain, settings)
+    torch.testing.assert_close(same, sure[:, :9])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("frames", "number"), [(60, 20), (30, 41), (12, 123)], ids=["sparse", "usual", "dense"]
+    ("frames", "number"),
+    [(60, 20), (30, 41), (12, 123), (8, 246)],
+    ids=["sparse", "usual", "dense", "crowded"],
 )
 @pytest.mark.parametrize("alike", [False, True])
 def test_many_errors_keep_to_the_uncertainty(frames, number, alike):
-    """At 0.5, 1 and 3 emitters a square micrometre."""
+    """At 0.5, 1, 3 and 6 emitters a square micrometre."""
     stack, truth = crowd(frames, number, 800, 1200, seed=number)
     one, two = within(stack, truth, choose_settings(stack, PSF, base=BASE, alike=alike))
     assert one == pytest.approx(0.683, abs=0.05)

@@ -5,7 +5,7 @@ import pytest
 import tifffile
 import torch
 
-from geosoftmax_experiments.superres.psf import Psf
+from geosoftmax_experiments.superres.psf import Gaussian
 from geosoftmax_experiments.superres.width import Width, measure_width
 from tests.experiments.superres.scenes import BASE, GAIN, PIXEL, crowd
 from tests.experiments.superres.test_commands import call
@@ -19,11 +19,11 @@ def frames_of(psf, number, low, high, frames=12, seed=0):
 @pytest.mark.parametrize(
     ("psf", "number", "photons"),
     [
-        (Psf(1.3), 20, 1000),
-        (Psf(0.8), 20, 1000),
-        (Psf(2.0), 15, 3000),
-        (Psf(1.3), 20, 200),
-        (Psf(1.3), 90, 1000),
+        (Gaussian(1.3), 20, 1000),
+        (Gaussian(0.8), 20, 1000),
+        (Gaussian(2.0), 15, 3000),
+        (Gaussian(1.3), 20, 200),
+        (Gaussian(1.3), 90, 1000),
     ],
     ids=["usual", "narrow", "wide", "dim", "crowded"],
 )
@@ -33,32 +33,32 @@ def test_width_is_measured(psf, number, photons):
     assert found.psf.sigma == pytest.approx(psf.sigma, rel=0.03)
     assert abs(found.sigma - psf.sigma) < 4 * found.error + 0.01 * psf.sigma
     assert not found.differs(psf)
-    assert found.differs(Psf(1.2 * psf.sigma))
-    assert found.differs(Psf(psf.sigma / 1.2))
+    assert found.differs(Gaussian(1.2 * psf.sigma))
+    assert found.differs(Gaussian(psf.sigma / 1.2))
 
 
 @pytest.mark.parametrize("sampled", [False, True])
 def test_bright_and_narrow_emitters_tell_how_pixels_see(sampled):
-    found = measure_width(frames_of(Psf(0.6, sampled), 20, 20000, 40000), BASE)
+    found = measure_width(frames_of(Gaussian(0.6, sampled), 20, 20000, 40000), BASE)
     assert found is not None
     assert found.sampled is sampled
     assert found.sigma == pytest.approx(0.6, rel=0.01)
 
 
 def test_sampling_widens_what_pixels_show():
-    assert not Width(1.1, 0.001, 100, True).differs(Psf((1.21 - 1 / 12) ** 0.5))
-    assert Width(1.1, 0.001, 100, None).differs(Psf(1.0, sampled=True))
+    assert not Width(1.1, 0.001, 100, True).differs(Gaussian((1.21 - 1 / 12) ** 0.5))
+    assert Width(1.1, 0.001, 100, None).differs(Gaussian(1.0, sampled=True))
     assert Width(1.1, 0.001, 100, True).sigma_if(sampled=True) == pytest.approx(1.1)
     assert Width(1.1, 0.001, 100, None).sigma_if(sampled=False) == pytest.approx(1.1)
 
 
 def test_too_few_tell_nothing():
-    assert measure_width(frames_of(Psf(1.1), 0, 1, 1, frames=2), BASE) is None
+    assert measure_width(frames_of(Gaussian(1.1), 0, 1, 1, frames=2), BASE) is None
     assert measure_width(torch.full((1, 24, 24), 100.0), 0.0) is None
 
 
 def test_the_command_measures_and_warns(tmp_path):
-    stack, _ = crowd(4, 25, 1000, 1500, psf=Psf(1.3))
+    stack, _ = crowd(4, 25, 1000, 1500, psf=Gaussian(1.3))
     path = tmp_path / "stack.tif"
     tifffile.imwrite(path, stack.round().astype(np.uint16), photometric="minisblack")
     common = ["--pixel", f"{PIXEL:g}nm", "--gain", GAIN, "--base", BASE, "--method", "maxima"]
@@ -78,7 +78,7 @@ def test_the_command_measures_and_warns(tmp_path):
     refused = call(
         "localize", path, *common, "--psf", "auto", "--sampled", "-o", tmp_path / "a.csv"
     )
-    assert "--psf auto measures whether pixels sample it" in refused.output.replace("\n", " ")
+    assert "--psf auto measures what pixels see" in refused.output.replace("\n", " ")
     empty = tmp_path / "empty.tif"
     tifffile.imwrite(empty, np.full((2, 32, 32), 100, np.uint16), photometric="minisblack")
     few = call("localize", empty, "--pixel", "100nm", "--psf", "auto", "-o", tmp_path / "b.csv")
