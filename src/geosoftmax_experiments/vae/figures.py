@@ -110,7 +110,7 @@ def draw_measures(rows: Rows, part: str) -> Figure:
 
 
 def draw_samples(rows: Rows, floors: dict[str, float]) -> Figure:
-    """Draw what is said of samples against latent KL, with that of real drawings as a line."""
+    """Draw the measures of samples against latent KL, with those of real drawings as a line."""
     names = {f"{s}_{n}": f"{label}\n({s})" for s in SOURCES for n, label in SAMPLED.items()}
     points = at_budget(rows, "epochs")
     figure, axes = _draw_grid(points, names, len(SAMPLED))

@@ -105,7 +105,7 @@ def console_standings(rows: Rows) -> Table | str:
 
 
 def sample_table(rows: Rows, floors: dict[str, Any]) -> pd.DataFrame:
-    """Return what is said of samples: a line for real drawings, and for each loss and weight."""
+    """Return the measures of samples: a line for real drawings, and for each loss and weight."""
     names = [f"{source}_{name}" for source in SOURCES for name in SAMPLED]
     last = at_budget(rows, "epochs")
     means = last.groupby(["loss", "weight"], sort=False)[["latent_kl", "prior_gap", *names]]
