@@ -1,4 +1,9 @@
-"""Exact solves on large supports: block principal pivoting on grids and dense costs."""
+"""Exact solves on large supports: block principal pivoting on grids and dense costs.
+
+Where K has a usable inverse Q, the outputs F outside the support S are an alternative. From
+``h_S = b_S`` and ``(Q h)_F = 0`` follow ``Q_FF h_F = -Q_FS b_S`` and ``u = Q h``. With p = 1, Q is
+a narrow band, and so is its factor. Wide distributions have all outputs in the support: F is empty.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +45,22 @@ def exchange(tables: FactorTables, b: Tensor, support: Tensor, tol: float, max_i
     iterations = np.zeros(rows, dtype=np.int64)
     spread(
         _exchange, rows, 1000 * flat.size, flat, start, tables.sides, *tables.kernels,
-        tables.bands, tol, max_iter, u, lower, upper, iterations,
+        tables.bands, *tables.inverses, tables.inverse_bands, tol, max_iter, u, lower, upper,
+        iterations,
     )  # fmt: skip
     found = (torch.from_numpy(x) for x in (lower, upper, iterations))
     return Rows(torch.from_numpy(u).reshape(b.shape), *found)
+
+
+@inner
+def _list(inside, which, index):
+    """List the outputs inside a support, or those outside; return how many."""
+    size = 0
+    for i in range(inside.shape[0]):
+        if inside[i] == which:
+            index[size] = i
+            size += 1
+    return size
 
 
 @inner
@@ -119,10 +136,90 @@ def _substitute(L, size, x):
             x[k] -= L[p, k] * value
 
 
+@inner
+def _solve_outside(Q0, Q1, Q2, bands, b, inside, index, x, field, middle, product):
+    """Put u with K_SS u_S = b_S into the field by what is outside; False if the support is faster.
+
+    Q has non-zero entries near its diagonal alone where its factors have, and so has its factor.
+    """
+    n1, n2 = Q1.shape[0], Q2.shape[0]
+    d = b.shape[0]
+    flat = field.reshape(d)
+    h = product.reshape(d)
+    size = _list(inside, False, index)
+    reach = (bands[0] * n1 + bands[1]) * n2 + bands[2]
+    width = 0
+    nearest = 0
+    for p in range(size):
+        while index[nearest] < index[p] - reach:
+            nearest += 1
+        width = max(width, p - nearest)
+    if size * (width + 8.0) ** 2 > (d - size) ** 3 / 3.0:
+        return False
+    for i in range(d):
+        flat[i] = b[i] if inside[i] else 0.0
+    grid_product(Q0, Q1, Q2, bands, field, middle, product)
+    for p in range(size):
+        x[p] = -h[index[p]]
+    L = np.zeros((size, width + 1))  # row p: columns p - width to p
+    for p in range(size):
+        i = index[p]
+        for q in range(max(0, p - width), p + 1):
+            j = index[q]
+            entry = Q0[i // (n1 * n2), j // (n1 * n2)] * Q1[i // n2 % n1, j // n2 % n1]
+            L[p, width - p + q] = entry * Q2[i % n2, j % n2]
+    if not _factor_band(L):
+        return False
+    _substitute_band(L, size, x)
+    for p in range(size):
+        flat[index[p]] = x[p]
+    grid_product(Q0, Q1, Q2, bands, field, middle, product)
+    for i in range(d):
+        flat[i] = h[i] if inside[i] else 0.0
+    return True
+
+
+@functools.partial(inner, reassociate=True)
+def _factor_band(L):
+    """Cholesky of a band in place, reciprocals on the diagonal."""
+    size, width = L.shape[0], L.shape[1] - 1
+    for p in range(size):
+        start = max(0, p - width)
+        for q in range(start, p + 1):
+            left = L[p, width - p + start : width - p + q]
+            above = L[q, width - q + start : width]
+            total = L[p, width - p + q]
+            for k in range(left.shape[0]):
+                total -= left[k] * above[k]
+            if p == q:
+                if total <= 1e-14:
+                    return False
+                total = 1.0 / math.sqrt(total)
+            else:
+                total *= L[q, width]
+            L[p, width - p + q] = total
+    return True
+
+
+@functools.partial(inner, reassociate=True)
+def _substitute_band(L, size, x):
+    """Solve L Lᵀ x = x in place, for a band."""
+    width = L.shape[1] - 1
+    for p in range(size):
+        total = x[p]
+        for q in range(max(0, p - width), p):
+            total -= L[p, width - p + q] * x[q]
+        x[p] = total * L[p, width]
+    for p in range(size - 1, -1, -1):
+        x[p] *= L[p, width]
+        for q in range(max(0, p - width), p):
+            x[q] -= L[p, width - p + q] * x[p]
+
+
 @jit
 def _exchange(
-    b, start, sides, K0, K1, K2, bands, tol, max_iter, u, lower, upper, iterations,
-    first, last,
+    b, start, sides, K0, K1, K2, bands, Q0, Q1, Q2, inverse_bands, tol, max_iter, u, lower, upper,
+    iterations, first, last,
 ):  # fmt: skip
     n0, n1, n2 = sides
     d = b.shape[1]
@@ -138,7 +235,7 @@ def _exchange(
     diagonal = np.empty(d)
     highest = diagonal_of_product(K0[0], K1[0], K2[0], diagonal)
     L = np.empty((0, 0))
-    panel = np.empty((0, 0))
+    panel = np.empty((32, 0))
     for row in range(first, last):
         brow = b[row]
         Ka = K0[0]
@@ -155,30 +252,33 @@ def _exchange(
         patience = 3
         for step in range(1, max_iter + 1):
             iterations[row] = step
-            size = 0
-            for i in range(d):
-                if inside[i]:
-                    index[size] = i
-                    x[size] = brow[i]
-                    size += 1
-            if size > L.shape[0]:
-                grown = min(d, size + size // 4 + 16)
-                L = np.empty((grown, grown))
-                panel = np.empty((32, grown))
-            _fill(Ka, Kb, Kc, n1, n2, index, size, L)
-            if not _factor(L, size, panel):
-                break
-            _substitute(L, size, x)
-            for i in range(d):
-                flat[i] = 0.0
-            for p in range(size):
-                flat[index[p]] = x[p]
+            solved = False
+            if Q2.shape[0] > 0:
+                solved = _solve_outside(
+                    Q0, Q1, Q2, inverse_bands, brow, inside, index, x, field, middle, product
+                )
+            if not solved:
+                size = _list(inside, True, index)
+                if size > L.shape[0]:
+                    grown = min(d, size + size // 4 + 16)
+                    L = np.empty((grown, grown))
+                    panel = np.empty((32, grown))
+                _fill(Ka, Kb, Kc, n1, n2, index, size, L)
+                if not _factor(L, size, panel):
+                    break
+                for p in range(size):
+                    x[p] = brow[index[p]]
+                _substitute(L, size, x)
+                for i in range(d):
+                    flat[i] = 0.0
+                for p in range(size):
+                    flat[index[p]] = x[p]
             grid_product(Ka, Kb, Kc, bands, field, middle, product)
             count = 0
             last_wrong = -1
             mass = 0.0
-            for p in range(size):
-                mass += brow[index[p]] * x[p]
+            for i in range(d):
+                mass += brow[i] * flat[i]
             for i in range(d):
                 if inside[i]:
                     wrong[i] = flat[i] * brow[i] < -DROP_BELOW * tol * mass / d

@@ -5,6 +5,7 @@ All arrays are float64 (indices int64), contiguous and read-only by convention.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ from torch import Tensor
 
 #: From which ``r² / D`` on an edge is short: below it, plain elimination loses a digit at most.
 STIFF = 4.0
+#: Up to which condition of K its inverse has all the digits that a solve needs.
+INVERTIBLE = 1e6
 
 
 class DenseTables(NamedTuple):
@@ -53,11 +56,17 @@ class ZeroOneTables(NamedTuple):
 
 
 class FactorTables(NamedTuple):
-    """``K = K0 ⊗ K1 ⊗ K2``: sizes, kernels of shape (1 or rows, n, n), and their bandwidths."""
+    """``K = K0 ⊗ K1 ⊗ K2``: sizes, kernels of shape (1 or rows, n, n), and their bandwidths.
+
+    `inverses` are those of the kernels, or empty where K is ill-conditioned or differs by row.
+    Their bandwidths are `inverse_bands`: 1 for p = 1.
+    """
 
     sides: tuple[int, int, int]
     kernels: tuple[np.ndarray, np.ndarray, np.ndarray]
     bands: tuple[int, int, int]
+    inverses: tuple[np.ndarray, np.ndarray, np.ndarray]
+    inverse_bands: tuple[int, int, int]
 
 
 def dense_tables(K: Tensor) -> DenseTables:
@@ -108,7 +117,29 @@ def factor_tables(kernels: Sequence[Tensor]) -> FactorTables:
     K0, K1, K2 = (_array(K) for K in stacks)
     w0, w1, w2 = (_bandwidth(K) for K in stacks)
     sides = (K0.shape[-1], K1.shape[-1], K2.shape[-1])
-    return FactorTables(sides, (K0, K1, K2), (w0, w1, w2))
+    inverses = _inverses(stacks)
+    Q0, Q1, Q2 = (_array(Q) for Q in inverses)
+    v0, v1, v2 = (_bandwidth(Q.abs()) if Q.numel() else 0 for Q in inverses)
+    return FactorTables(sides, (K0, K1, K2), (w0, w1, w2), (Q0, Q1, Q2), (v0, v1, v2))
+
+
+def _inverses(stacks: list[Tensor]) -> list[Tensor]:
+    """Return the inverse of each kernel, or matrices without entries."""
+    condition = 1.0
+    for K in stacks:
+        values = torch.linalg.eigvalsh(K[0])
+        condition *= float(values[-1] / values[0]) if values[0] > 0 else math.inf
+    if condition > INVERTIBLE or any(len(K) > 1 for K in stacks):
+        return [K[0, :0, :0] for K in stacks]
+    return [_inverse(K[0]) for K in stacks]
+
+
+def _inverse(K: Tensor) -> Tensor:
+    """Return the inverse; what is zero but for rounding is zero, if the others suffice."""
+    Q = torch.linalg.inv(K)
+    banded = torch.where(Q.abs() > 1e-12 * Q.abs().max(), Q, 0.0)
+    residual = (K @ banded - torch.eye(len(K), dtype=K.dtype)).abs().max()
+    return banded if float(residual) <= 1e-13 else Q
 
 
 def _bandwidth(kernel: Tensor) -> int:
