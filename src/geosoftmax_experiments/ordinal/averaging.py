@@ -1,8 +1,8 @@
 """One unit of work: fit a model on a training fold, and measure it on the test fold.
 
-There is one procedure for all models, with nothing to tune in it. Features are standardised by the
-training fold. Every candidate (a setting with a decision) is judged on inner folds
-(`selection.judge`). No single one is chosen: on a few dozen samples the best is often so by chance.
+There is one procedure for all models and sets. Features are standardised by the training fold.
+Every candidate (a setting with a decision) is judged on inner folds (`selection.judge`). No
+single one is chosen: on a few dozen samples the best is often so by chance.
 Each gets the weight
 
     exp(-(mean loss - least mean loss) / standard error of the least mean loss),

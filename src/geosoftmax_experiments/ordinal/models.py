@@ -119,7 +119,7 @@ MODELS = {
               "geometric logistic loss, C = (ŷ-y)²/2 as in the paper", _SCORES_FIRST,
               scales=(0.5,)),
         Model("g-scale", "g-logistic(scale)", GeometricClassifier("squared"),
-              "geometric logistic loss, C = scale·(ŷ-y)² or scale·|ŷ-y|, chosen with the penalty",
+              "geometric logistic loss, C = scale·(ŷ-y)² or scale·abs(ŷ-y), candidates all",
               _SCORES_FIRST, scales=SCALES, costs=("squared", "absolute")),
         Model("sparsemax", "sparsemax", SparsemaxClassifier(),
               "sparsemax loss (entmax's link): sparse, without geometry", RULES),
