@@ -25,6 +25,9 @@ __all__ = ["Geometric", "Head", "ZeroOne", "gaussian_target", "mean_of_present"]
 
 #: The certified gap of a training step, as for auto-encoders: steps need no more.
 TOLERANCE = 1e-3
+#: That of a prediction. Maps of networks that are not sure have supports of a thousand pixels; more
+#: digits would take a hundred times as long, and move no point by a hundredth of a pixel.
+PREDICTED = 1e-4
 #: The side of the window whose mass is the likelihood of a point, in pixels of the maps.
 WINDOW = 5
 
@@ -133,7 +136,7 @@ class Geometric(Head):
 
     def alpha(self, maps: Tensor) -> Tensor:
         """Return the geometric softmax."""
-        return geometric_softmax(self._scores(maps), self.link.cost)
+        return geometric_softmax(self._scores(maps), self.link.cost, tol=PREDICTED)
 
     def _scores(self, maps: Tensor) -> Tensor:
         return smooth_scores(maps, self.link.cost) if self.smooth else maps

@@ -43,7 +43,7 @@ def draw_least_sure(
     height, width = frames.sizes[order[0]]
     figure, axes = plt.subplots(
         lines, columns, squeeze=False, layout="constrained",
-        figsize=(2.6 * columns, 2.6 * lines * height / width + 0.5 * lines + 0.4),
+        figsize=(2.6 * columns, 2.6 * lines * height / width + 0.25 * lines + 0.5),
     )  # fmt: skip
     for axis in axes.flat[len(order) :]:
         axis.set_visible(False)
@@ -78,7 +78,8 @@ def _add_legend(figure: Figure, frames: Frames) -> None:
     names = [plain_label(part) for part in frames.labels.parts]
     figure.legend(
         handles, names, loc="outside lower center", ncols=min(6, len(names)), fontsize=SMALL,
-        frameon=False,
+        frameon=False, title="above each frame: the least likelihood of its points",
+        title_fontsize=SMALL,
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy.spatial.distance import jensenshannon
 
-from geosoftmax import point_target
+from geosoftmax import geometric_softmax, point_target
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.keypoints.decoders import read_points
 from geosoftmax_experiments.keypoints.heads import gaussian_target
@@ -77,6 +77,19 @@ def test_free_maps_learn_their_points(loss):
         found = read_points(head.alpha(maps), head.resolution) | head.own_points(maps)
     errors = {name: float((value - POINTS[:1]).abs().max()) for name, value in found.items()}
     assert min(errors.values()) < 0.15, errors
+
+
+def test_points_of_predictions_are_those_of_an_exact_solve():
+    """On a sure map and on an unsure one, the tolerance of predictions moves no point."""
+    head = build_head("geometric", LOSSES["geometric"][1][0], (24, 32), 2)
+    rows, columns = torch.meshgrid(torch.arange(24.0), torch.arange(32.0), indexing="ij")
+    peak = -torch.hypot(rows - 9.3, columns - 17.6)
+    maps = torch.stack([6 + peak, (1 + peak).clamp(min=-3)])[None] + 0.2 * torch.randn(1, 2, 24, 32)
+    exact = geometric_softmax(maps.double(), head.link.cost, tol=1e-10)
+    found, expected = read_points(head.alpha(maps)), read_points(exact)
+    for rule in ("local mean 3", "local mean 5", "median"):
+        apart = (found[rule] - expected[rule]).abs().max()
+        assert float(apart) < 0.01, rule
 
 
 def test_gaussian_targets_have_their_mean_and_width():
