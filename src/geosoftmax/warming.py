@@ -18,9 +18,9 @@ MANY_ROWS = 256
 def warm_up(*costs: Cost) -> None:
     """Compile the kernels for some costs, so that no later call waits for it.
 
-    Compiled kernels are kept with the installation: where that folder can be written to, this is
-    needed once. A first call compiles what it needs by itself, and tells so on stderr from two
-    seconds on.
+    Compiled kernels are stored with the installation: where that folder can be written to, this is
+    needed once. Otherwise the first call compiles what it needs, and prints a line to stderr if
+    that takes more than two seconds.
 
     Parameters
     ----------
