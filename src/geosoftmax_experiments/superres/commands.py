@@ -214,6 +214,7 @@ def words(settings: Settings, choices: Mapping[str, Any], digest: str) -> dict[s
     from geosoftmax_experiments.superres.psf import Gaussian
 
     gain = choices["gain"]
+    # A function is described by its own words, not by its arrays.
     found = {**choices, **asdict(dataclasses.replace(settings, psf=Gaussian(1.0)))}
     found |= {"psf": settings.psf.words(), "digest": digest, "format": FORMAT}
     for name in ("threshold", "noise"):

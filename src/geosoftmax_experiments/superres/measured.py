@@ -12,7 +12,6 @@ profile down and one across: one for a Gaussian, two to four for most microscope
 from __future__ import annotations
 
 import functools
-import hashlib
 from typing import Any
 
 import numpy as np
@@ -54,13 +53,14 @@ class MeasuredPsf(Psf):
     """A spline with the `coefficients` ``(down, across)``, whose middle one is at offset 0.
 
     Its light is made 1, and its middle moved to that of the Gaussian which is most alike. `noise`
-    is the standard deviation of all coefficients together: products below it are left out.
+    is the standard deviation of all coefficients together: products below it are left out. Whoever
+    read it from a file sets `source`, which tells that file from others.
     """
 
     sampled = False
 
     def __init__(self, coefficients: np.ndarray, spacing: float, noise: float = 0.0) -> None:
-        self.spacing = spacing
+        self.spacing, self.source = spacing, ""
         left, size, right = np.linalg.svd(coefficients, full_matrices=False)
         # The largest singular value of noise is twice what all have on average.
         least = max(NEGLIGIBLE * size[0], 2 * noise / len(size) ** 0.5)
@@ -93,9 +93,11 @@ class MeasuredPsf(Psf):
         return float(self.values(fine, fine).max())
 
     def words(self) -> dict[str, Any]:
-        """Return what tells it from others, for a JSON file."""
-        digest = hashlib.sha256(np.ascontiguousarray(self.profiles).tobytes()).hexdigest()
-        return {"sigma": self.sigma, "rank": self.rank, "digest": digest}
+        """Return what tells it from others, for a JSON file: where it is from, and its width.
+
+        Not all of its digits: a run that is continued measures it again.
+        """
+        return {"sigma": float(f"{self.sigma:.3g}"), "digest": self.source}
 
     def values(
         self, y: np.ndarray, x: np.ndarray, down: int = 0, across: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,6 +71,9 @@ def choose_psf(text: str, frames: np.ndarray, camera: Camera, memory: int, conso
         console.print(f"{text} is {_shape(given, camera)}.", soft_wrap=True)
     else:
         given = Gaussian(read_length("--psf", text) / camera.pixel, bool(camera.sampled))
+    if isinstance(given, MeasuredPsf):
+        kind = "sampled" if camera.sampled else "integrated"
+        given.source = f"{hashlib.sha256(Path(text).read_bytes()).hexdigest()} {kind}"
     check_width(frames, given)
     found = find_width(frames, camera.dark, roughly=True, device=camera.device)
     if found is None or not found.differs(given):

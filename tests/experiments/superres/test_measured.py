@@ -20,6 +20,7 @@ from geosoftmax_experiments.superres.precision import deviations
 from geosoftmax_experiments.superres.psf import Gaussian
 from geosoftmax_experiments.superres.slide import FrameProblem
 from geosoftmax_experiments.superres.tabulated import read_psf_table
+from geosoftmax_experiments.superres.width import Width, explains_better
 from tests.experiments.superres.scenes import BASE, GAIN, PIXEL, camera, crowd
 from tests.experiments.superres.test_commands import call
 
@@ -155,6 +156,21 @@ def test_emitters_are_found_better_with_it():
     assert measured.rmse < 0.7 * gaussian.rmse
     assert measured.rmse < 1.3 * known.rmse
     assert measured.jaccard > known.jaccard - 0.03
+
+
+def test_residuals_tell_whether_it_fits():
+    true = spline(coma, 1.1, 6.0)
+    frames = torch.from_numpy(beads(true, frames=1)).float()
+    found = Width(true.sigma, 0.01, 25, None)
+    assert not explains_better(frames, found, true, BASE)
+    wide = spline(lambda y, x: coma(y / 1.4, x / 1.4), 1.5, 7.0)
+    assert explains_better(frames, found, wide, BASE)
+
+
+def test_it_is_known_by_its_file():
+    psf = spline(coma, 1.1, 6.0)
+    psf.source = "a file"
+    assert psf.words() == {"sigma": round(psf.sigma, 2), "digest": "a file"}
 
 
 def test_too_few_beads_are_refused():
