@@ -25,6 +25,8 @@ from geosoftmax_experiments.taxonomy.summary import (
 
 __all__ = ["console_table", "write_report"]
 
+#: The columns of tables in a terminal, which is narrow.
+SHORT = ("model", "accuracy", "distance", "height", "F", "group", "acc. (cost)", "support")
 #: What is tested against the control.
 TESTED = (SHOWN[0], SHOWN[1], Column("group", "cost"))
 
@@ -146,8 +148,11 @@ def _models(rows: Any, comparison: Comparison) -> pd.DataFrame:
 def console_table(rows: pd.DataFrame, size: int) -> Table:
     """Return the means of a size, for a terminal."""
     table = _bold_table(rows, size, "[bold]{}[/]")
-    result = Table(title=f"{size:,} posts: means over draws", caption="Bold: the best of a column.")
-    for k, name in enumerate(table.columns):
+    result = Table(
+        title=f"{size:,} posts: means over draws",
+        caption="Bold: the best. Accuracy by the likeliest class, all others by least cost.",
+    )
+    for k, name in enumerate(SHORT):
         result.add_column(name, justify="right" if k else "left")
     for row in table.itertuples(index=False):
         result.add_row(*row)
