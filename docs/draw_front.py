@@ -58,7 +58,7 @@ def classes() -> Figure:
     }
     for k, (name, (colour, alpha)) in enumerate(links.items()):
         axis.bar(places + 0.4 * (k - 0.5), alpha.numpy(), 0.38, color=colour, label=name)
-    axis.set(xlabel="rating", ylabel="probability", xticks=places)
+    axis.set(xlabel="rating", ylabel="probability", xticks=places, ylim=(0, 0.68))
     axis.legend(frameon=False, loc="upper right")
     axis.spines[["top", "right"]].set_visible(False)
     return figure

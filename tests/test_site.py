@@ -105,6 +105,29 @@ def test_nothing_is_fetched_from_elsewhere(site):
         assert re.findall(r"(?:url\(|@import)\s*['\"]?(?:https?:)?//[^)\s]*", text) == [], style
 
 
+def test_previous_and_next_stand_once(site):
+    costs = next(path for path in site if path.name == "costs.html")
+    assert costs.read_text(encoding="utf8").count('class="prev-next-area"') == 1
+
+
+def test_the_first_page_has_three_doors(site):
+    index = next(path for path in site if path.name == "index.html" and path.parent.name == "html")
+    doors = {"ordinal-table.html", "heatmaps.html", "continuous.html"}
+    assert doors <= site[index].links
+    assert {"classes.png", "peaks.png", "points.png"} <= {
+        load.rsplit("/", 1)[-1] for load in site[index].loads
+    }
+
+
+def test_summaries_of_the_api_are_sentences(site):
+    """Sphinx ends a summary at a full stop, also at that of an abbreviation."""
+    api = next(path for path in site if path.name == "api.html")
+    rows = re.findall(r"<td><p>(.*?)</p></td>\s*</tr>", api.read_text(encoding="utf8"), re.DOTALL)
+    assert len(rows) > 20
+    cut = r"\b(?:Prop|Fig|Sec|Eq|Thm|cf|no)\.\s*$"
+    assert [row for row in rows if re.search(cut, re.sub(r"<.*?>", "", row))] == []
+
+
 def test_formulas_are_set(site):
     """MathJax lies on the site; in the maths there is something to set."""
     maths = next(path for path in site if path.name == "maths.html")
