@@ -89,17 +89,17 @@ def console_standings(rows: Rows) -> Table | str:
         return f"At equal latent KL: {ALONE}"
     losses = dict.fromkeys(standing.loss for standing in found)
     result = Table(
-        Column("measure, over that of softmax", no_wrap=True),
+        Column("÷ softmax", no_wrap=True),
         *(Column(LAYERS[loss].label, justify="right") for loss in losses),
         title="At equal latent KL and equal epochs: below 1 is better than softmax",
-        caption="In brackets: at how many rates it is worse. D is the paper's divergence; no layer "
+        caption="In brackets: at how many rates it is worse. D is the paper's divergence;\nno layer "
         "is trained on total variation, MSE, SSIM, Chamfer distance and errors.",
     )
     for name in dict.fromkeys(standing.measure for standing in found):
         cells = (s for s in found if s.measure == name)
         result.add_row(
             _short(name),
-            *(f"{s.ratio:.3f} ({s.worse} of {s.rates})" if s.rates else "–" for s in cells),
+            *(f"{s.ratio:.3f} ({s.worse}/{s.rates})" if s.rates else "–" for s in cells),
         )
     return result
 
