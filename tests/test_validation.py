@@ -541,6 +541,7 @@ def test_costs_refuse_what_has_no_geometry(make, error, words):
         (lambda: TreeCost([-1, -2]), ValueError, ["parents", "0…1"]),
         (lambda: TreeCost([-1, 0], 0.0), ValueError, ["lengths", "positive", "one output"]),
         (lambda: TreeCost([-1, 0, 0], [1, 1, -2]), ValueError, ["lengths", "positive"]),
+        (lambda: TreeCost([-1, 0], 1e-310), ValueError, ["lengths", "positive", "1e-300"]),
         (lambda: TreeCost([-1, 0], [1, math.nan]), ValueError, ["lengths"]),
         (lambda: TreeCost([-1, 0], [1, math.inf]), ValueError, ["lengths", "finite"]),
         (lambda: TreeCost([-1, 0], [1, 1, 1]), ValueError, ["lengths", "2 nodes", "(3,)"]),

@@ -23,6 +23,9 @@ from geosoftmax.validation.trees import (
     read_taxonomy,
 )
 
+#: Of shorter edges float64 cannot hold the inverse.
+SHORTEST = 1e-300
+
 
 class TreeCost(ScaledCost):
     """``C_ij`` is the length of the path from ``i`` to ``j`` along a tree.
@@ -80,9 +83,10 @@ class TreeCost(ScaledCost):
         order, depths = breadth_first(parent_list)
         root = order[0]
         length[root] = 1.0
-        if not bool((torch.isfinite(length) & (length > 0)).all()):
+        if not bool((torch.isfinite(length) & (length > SHORTEST)).all()):
             raise ValueError(
-                "edge lengths must be positive and finite: at distance 0, two are one output."
+                f"edge lengths must be positive (above {SHORTEST:g}) and finite: at distance 0, "
+                f"two are one output. Merge such outputs."
             )
         place = [0] * n
         for k, node in enumerate(order):

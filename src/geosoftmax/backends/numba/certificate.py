@@ -64,7 +64,6 @@ def bracket_from(b, u, h, bu, uh, diagonal, largest):
     for i in range(d):
         u[i] *= scale
         h[i] *= scale
-    for i in range(d):
         v = _shortfall(b[i], h[i], diagonal, i)
         vh += v * h[i]
         v_sum += v

@@ -10,6 +10,9 @@ from geosoftmax.backends.numba.products import tree_product
 from geosoftmax.backends.numba.runtime import inner, jit, spread
 from geosoftmax.backends.numba.tables import TreeTables
 
+#: Rows of the room for one elimination. `NEAR` and `OFF`: h, as a number near it and what is left.
+NEAR, OFF, LAM, FORCE, MASS = range(5)
+
 
 def kernel(tables: TreeTables) -> Kernel:
     """Return the method with these tables."""
@@ -17,7 +20,7 @@ def kernel(tables: TreeTables) -> Kernel:
 
 
 @jit
-def _rows(call, r, D, parents, outputs, first, last):
+def _rows(call, r, D, parents, outputs, stiffness, slope, short, first, last):
     d = outputs.shape[0]
     n = parents.shape[0]
     counted, bad = begin(call, d)
@@ -25,25 +28,20 @@ def _rows(call, r, D, parents, outputs, first, last):
     x = np.empty(d)
     product = np.empty(d)
     fixed = np.empty(n, dtype=np.bool_)
-    near = np.empty(n)
-    off = np.empty(n)
-    lam = np.empty(n)
-    force = np.empty(n)
-    mass = np.empty(n)
+    room = np.empty((5, n))
+    tree = (r, D, parents, outputs, stiffness, slope, short)
     unit = np.empty(0)
     worst = 0.0
     for row in range(first, last):
         peak = obstacle(call, row, b)
-        for i in range(n):
-            fixed[i] = False
-        for j in range(d):
-            fixed[outputs[j]] = b[j] > 0.0
+        _uncovered(b, r, parents, outputs, fixed, room[NEAR])
         steps = np.int64(1)
-        while _round(b, r, D, parents, outputs, fixed, near, off, lam, force, mass):
+        while _round(b, tree, fixed, room):
             steps += 1
+        mass = room[MASS]
         for j in range(d):
             x[j] = mass[outputs[j]] if fixed[outputs[j]] else 0.0
-        tree_product(x, r, D, parents, outputs, lam, force, product)
+        tree_product(x, r, D, parents, outputs, room[LAM], room[FORCE], product)
         energy, low, high = bracket(b, x, product, unit, 1.0)
         low, high = for_more_terms(low, high, n - d)
         to_distribution(b, x, energy)
@@ -59,55 +57,107 @@ def solve_on(tables: TreeTables, support: np.ndarray, rhs: np.ndarray) -> np.nda
 
 
 @jit
-def _solve_on(support, rhs, x, r, D, parents, outputs, first, last):
+def _solve_on(support, rhs, x, r, D, parents, outputs, stiffness, slope, short, first, last):
     n = parents.shape[0]
     fixed = np.empty(n, dtype=np.bool_)
-    near = np.empty(n)
-    off = np.empty(n)
-    lam = np.empty(n)
-    force = np.empty(n)
-    mass = np.empty(n)
+    room = np.empty((5, n))
+    tree = (r, D, parents, outputs, stiffness, slope, short)
     for row in range(first, last):
         for i in range(n):
             fixed[i] = False
         for j in range(outputs.shape[0]):
             fixed[outputs[j]] = support[row, j]
-        _interpolate(rhs[row], r, D, parents, outputs, fixed, near, off, lam, force, mass)
+        _interpolate(rhs[row], tree, fixed, room)
+        mass = room[MASS]
         for j in range(outputs.shape[0]):
             x[row, j] = mass[outputs[j]] if support[row, j] else 0.0
 
 
 @inner
-def _round(b, r, D, parents, outputs, fixed, near, off, lam, force, mass):
+def _uncovered(b, r, parents, outputs, fixed, reach):
+    """Fix the outputs that no other one covers alone: where b_i < K_ij b_j, u_i is 0.
+
+    For h_i ≥ K_ij h_j, by the triangle inequality. `reach` is the largest K_ij b_j at each node.
+    """
+    n = parents.shape[0]
+    for i in range(n):
+        reach[i] = 0.0
+        fixed[i] = False
+    for j in range(outputs.shape[0]):
+        reach[outputs[j]] = b[j]
+    for i in range(n - 1, 0, -1):
+        reach[parents[i]] = max(reach[parents[i]], r[i] * reach[i])
+    for i in range(1, n):
+        reach[i] = max(reach[i], r[i] * reach[parents[i]])
+    for j in range(outputs.shape[0]):
+        fixed[outputs[j]] = (b[j] > 0.0) & (b[j] >= reach[outputs[j]])
+
+
+@inner
+def _round(b, tree, fixed, room):
     """Solve with h = b at the fixed nodes, and free those of negative mass; False if none is."""
-    _interpolate(b, r, D, parents, outputs, fixed, near, off, lam, force, mass)
+    _interpolate(b, tree, fixed, room)
+    mass = room[MASS]
     dropped = False
-    for i in range(parents.shape[0]):
-        if fixed[i] and mass[i] <= 0.0:
-            fixed[i] = False
-            dropped = True
+    for i in range(fixed.shape[0]):
+        stays = fixed[i] & (mass[i] > 0.0)
+        dropped |= fixed[i] != stays
+        fixed[i] = stays
     return dropped
 
 
 @inner
-def _interpolate(b, r, D, parents, outputs, fixed, near, off, lam, force, mass):
+def _interpolate(b, tree, fixed, room):
     """Interpolate from h = b at the fixed nodes; what drives a fixed node is its mass.
 
-    The free nodes are eliminated from the leaves upwards, then filled in downwards. How no digits
-    are lost along edges of length near 0, `TreeCost.solve` says.
+    The free nodes are eliminated from the leaves upwards, then filled in downwards.
     """
-    n = parents.shape[0]
-    for i in range(n):
-        near[i] = 0.0
-        off[i] = 0.0
+    r, D, parents, outputs, stiffness, slope, short = tree
+    h, off, lam, force, mass = room[NEAR], room[OFF], room[LAM], room[FORCE], room[MASS]
+    for i in range(parents.shape[0]):
+        h[i] = 0.0
         lam[i] = 0.0
         force[i] = 0.0
-        mass[i] = 0.0
     for j in range(outputs.shape[0]):
         if fixed[outputs[j]]:
-            near[outputs[j]] = b[j]
+            h[outputs[j]] = b[j]
+    if short:
+        _eliminate_short(r, D, parents, stiffness, slope, fixed, h, off, lam, force, mass)
+    else:
+        _eliminate(r, D, parents, stiffness, slope, fixed, h, off, lam, force, mass)
+
+
+@inner
+def _eliminate(r, D, parents, stiffness, slope, fixed, h, inverse, lam, pull, mass):
+    """Do so where no edge is short: what is below a node pulls with ``lam h - pull``."""
+    n = parents.shape[0]
     for i in range(n - 1, 0, -1):
-        _send(i, parents[i], r[i], D[i], fixed, near, lam, force)
+        p = parents[i]
+        inverse[i] = 1.0 / (1.0 + D[i] * lam[i])
+        sent = r[i] * inverse[i]
+        through = r[i] * sent * lam[i]
+        passed = sent * pull[i]
+        held = slope[i] * h[i]
+        lam[p] += stiffness[i] if fixed[i] else through
+        pull[p] += held if fixed[i] else passed
+    root = pull[0] / (1.0 + lam[0])
+    h[0] = h[0] if fixed[0] else root
+    mass[0] = h[0] + (lam[0] * h[0] - pull[0])
+    for i in range(1, n):
+        above = h[parents[i]]
+        filled = (r[i] * above + D[i] * pull[i]) * inverse[i]
+        value = h[i] if fixed[i] else filled
+        h[i] = value
+        mass[i] = value + (lam[i] * value - pull[i]) + slope[i] * (r[i] * value - above)
+
+
+@inner
+def _eliminate_short(r, D, parents, stiffness, slope, fixed, near, off, lam, force, mass):
+    """Do so where edges may have a length near 0; how no digits are lost, `TreeCost.solve` says."""
+    n = parents.shape[0]
+    for i in range(n - 1, 0, -1):
+        _send(i, parents[i], r[i], D[i], stiffness[i], slope[i], fixed, near, lam, force)
+    off[0] = 0.0
     if fixed[0]:
         mass[0] = near[0] + force[0]
     else:
@@ -118,10 +168,11 @@ def _interpolate(b, r, D, parents, outputs, fixed, near, off, lam, force, mass):
         beyond = (near[p] - near[i]) + off[p]
         if fixed[i]:
             if r[i] > 0.5:
-                pull = -(r[i] / D[i] * beyond + r[i] / (1.0 + r[i]) * near[i])
+                drag = -(slope[i] * beyond + r[i] / (1.0 + r[i]) * near[i])
             else:
-                pull = r[i] * (r[i] * near[i] - above) / D[i]
-            mass[i] = near[i] + force[i] + pull
+                drag = slope[i] * (r[i] * near[i] - above)
+            mass[i] = near[i] + force[i] + drag
+            off[i] = 0.0
         else:
             if r[i] > 0.5:
                 arriving = beyond - D[i] / (1.0 + r[i]) * above
@@ -131,12 +182,12 @@ def _interpolate(b, r, D, parents, outputs, fixed, near, off, lam, force, mass):
 
 
 @inner
-def _send(i, p, r, D, fixed, near, lam, force):
+def _send(i, p, r, D, stiffness, slope, fixed, near, lam, force):
     """Add to node p what node i, with all below it, pulls: ``force + lam (h - near)``."""
     at = near[i]
     if fixed[i]:
-        sent = r * r / D
-        pull = -r / (1.0 + r) * at if sent > 1.0 else -r / D * at
+        sent = stiffness
+        pull = -r / (1.0 + r) * at if sent > 1.0 else -slope * at
     else:
         free = 1.0 + D * lam[i]
         sent = r * r * lam[i] / free

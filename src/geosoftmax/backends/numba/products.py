@@ -13,10 +13,13 @@ from geosoftmax.backends.numba.tables import LineTables, TreeTables
 def matvec(tables: LineTables | TreeTables, u: Tensor) -> Tensor:
     """``K u`` for signals of shape (*batch, d), computed in float64."""
     signals = u.detach().to(torch.float64).contiguous()
-    d = len(tables.E if isinstance(tables, LineTables) else tables.outputs)
+    if isinstance(tables, LineTables):
+        kernel, d, arrays = _line, len(tables.E), tables
+    else:
+        kernel, d = _tree, len(tables.outputs)
+        arrays = tables.r, tables.D, tables.parents, tables.outputs
     h = np.empty((signals.numel() // d, d))
-    kernel = _line if isinstance(tables, LineTables) else _tree
-    spread(kernel, len(h), h.size, signals.reshape(h.shape).numpy(), *tables, h)
+    spread(kernel, len(h), h.size, signals.reshape(h.shape).numpy(), *arrays, h)
     return torch.from_numpy(h).reshape(u.shape).to(u.dtype)
 
 

@@ -12,6 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+#: From which ``r² / D`` on an edge is short: below it, plain elimination loses a digit at most.
+STIFF = 4.0
+
 
 class DenseTables(NamedTuple):
     """Kernels of shape (1, d, d), or (rows, d, d): one per row."""
@@ -27,12 +30,19 @@ class LineTables(NamedTuple):
 
 
 class TreeTables(NamedTuple):
-    """Of each node: ``r = exp(-length)`` to its parent, ``D = 1 - r²``, its parent; the outputs."""
+    """Of each node: ``r = exp(-length)`` to its parent, ``D = 1 - r²``, its parent; the outputs.
+
+    An elimination needs ``stiffness = r² / D`` and ``slope = r / D`` of the same edges. `short`
+    says whether some edge is so short that plain elimination would lose digits along it.
+    """
 
     r: np.ndarray
     D: np.ndarray
     parents: np.ndarray
     outputs: np.ndarray
+    stiffness: np.ndarray
+    slope: np.ndarray
+    short: bool
 
 
 class ZeroOneTables(NamedTuple):
@@ -77,7 +87,10 @@ def line_tables(half_distances: Tensor, even: bool) -> LineTables:
 
 def tree_tables(r: Tensor, D: Tensor, parents: Tensor, outputs: Tensor) -> TreeTables:
     """Return tables of a tree whose nodes come after their parents; see `TreeTables`."""
-    return TreeTables(_array(r), _array(D), _indices(parents), _indices(outputs))
+    r64, D64 = _array(r), _array(D)
+    stiffness, slope = r64 * r64 / D64, r64 / D64
+    short = bool(stiffness.max() > STIFF)
+    return TreeTables(r64, D64, _indices(parents), _indices(outputs), stiffness, slope, short)
 
 
 def zero_one_tables(k: Tensor | float, one_minus_k: Tensor | float) -> ZeroOneTables:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from geosoftmax.backends.numba.calls import Kernel, begin, finish, obstacle, to_distribution
@@ -32,6 +34,17 @@ def _rows(call, d, k, one_minus_k, first, last):
     return worst, counted, bad
 
 
+@functools.partial(inner, reassociate=True)
+def _above(b, tau):
+    """Return the sum of what lies above the threshold, and how many do."""
+    total = 0.0
+    count = 0
+    for i in range(b.shape[0]):
+        total += b[i] if b[i] > tau else 0.0
+        count += b[i] > tau
+    return total, count
+
+
 @inner
 def _row(b, k, one_minus_k, u, h):
     """Solve one row; return the rounds. Each drops what lies below the threshold of the rest."""
@@ -40,12 +53,7 @@ def _row(b, k, one_minus_k, u, h):
     kept = d + 1
     steps = np.int64(0)
     while True:
-        total = 0.0
-        count = 0
-        for i in range(d):
-            if b[i] > tau:
-                total += b[i]
-                count += 1
+        total, count = _above(b, tau)
         steps += 1
         if count >= kept:  # rounding may let a class at the threshold back in
             break
