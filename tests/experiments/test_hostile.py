@@ -330,6 +330,18 @@ def vae_unit(file, made, here):
     return compared_with(made, here, "units/softmax.w1.s0.json", file)
 
 
+@reader("tensors", "pickle")
+def judge_of_samples(file, made, here):
+    return compared_with(made, here, "judge.safetensors", file)
+
+
+@reader("json")
+def choice_of_a_scale(file, made, here):
+    (here / "chosen").mkdir()
+    shutil.copy(file, here / "chosen" / "choice.json")
+    return ["vae", "train", *TRAIN, "--chosen", here / "chosen", "-o", here / "out"]
+
+
 def results_with(here, name, file):
     (here / "results").mkdir()
     for kept in ("results.json", "pictures.npz"):

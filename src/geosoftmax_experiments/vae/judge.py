@@ -32,8 +32,8 @@ SAMPLED = {
     "precision": "precision",
     "recall": "recall",
 }
-#: Features; pictures to learn from, at most, and how many are shown in all.
-FEATURES, MOST, SHOWN = 32, 20_000, 60_000
+#: Features; pictures to learn from; how many are shown in all, and how often each: at most.
+FEATURES, MOST, SHOWN, OFTEN = 32, 20_000, 60_000, 60
 BATCH = 128
 #: Drawings that are compared, at most.
 COUNT = 1000
@@ -98,7 +98,7 @@ def _train(judge: Judge, drawings: Drawings, labels: np.ndarray | None) -> None:
             if isinstance(module, nn.Conv2d | nn.Linear):
                 module.reset_parameters()
         optimizer = torch.optim.Adam(judge.parameters(), 3e-3)
-        steps = SHOWN // BATCH
+        steps = max(1, min(SHOWN, OFTEN * len(rows)) // BATCH)
         for step in range(steps):
             chosen = torch.randint(len(rows), (BATCH,))
             alpha = as_distributions(images[chosen])

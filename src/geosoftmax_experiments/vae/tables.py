@@ -89,17 +89,17 @@ def console_standings(rows: Rows) -> Table | str:
         return f"At equal latent KL: {ALONE}"
     losses = dict.fromkeys(standing.loss for standing in found)
     result = Table(
-        Column("measure, over that of softmax", no_wrap=True),
+        Column("÷ softmax", no_wrap=True),
         *(Column(LAYERS[loss].label, justify="right") for loss in losses),
         title="At equal latent KL and equal epochs: below 1 is better than softmax",
-        caption="In brackets: at how many rates it is worse. D is the paper's divergence; no layer "
-        "is trained on total variation, MSE, SSIM, Chamfer distance and errors.",
+        caption="In brackets: at how many rates it is worse. D is the paper's divergence;\n"
+        "no layer is trained on total variation, MSE, SSIM, Chamfer distance and errors.",
     )
     for name in dict.fromkeys(standing.measure for standing in found):
         cells = (s for s in found if s.measure == name)
         result.add_row(
             _short(name),
-            *(f"{s.ratio:.3f} ({s.worse} of {s.rates})" if s.rates else "–" for s in cells),
+            *(f"{s.ratio:.3f} ({s.worse}/{s.rates})" if s.rates else "–" for s in cells),
         )
     return result
 
@@ -109,7 +109,7 @@ def sample_table(rows: Rows, floors: dict[str, Any]) -> pd.DataFrame:
     names = [f"{source}_{name}" for source in SOURCES for name in SAMPLED]
     last = at_budget(rows, "epochs")
     means = last.groupby(["loss", "weight"], sort=False)[["latent_kl", "prior_gap", *names]]
-    table = means.agg(lambda column: column.astype(float).mean()).reset_index()
+    table: Any = means.agg(lambda column: column.astype(float).mean()).reset_index()
     real = {"loss": "real training drawings", "weight": math.nan}
     real |= {name: floors[name.split("_")[1]] for name in names}
     table["loss"] = [LAYERS[loss].label for loss in table["loss"]]
@@ -118,8 +118,9 @@ def sample_table(rows: Rows, floors: dict[str, Any]) -> pd.DataFrame:
         form = "g" if name == "weight" else ".1f"
         table[name] = [f"{v:{form}}" if math.isfinite(v) else "–" for v in table[name]]
     labels = {f"{s}_{name}": f"{s}: {label}" for s in SOURCES for name, label in SAMPLED.items()}
-    names = {"latent_kl": "latent KL", "prior_gap": "gap to prior", **labels}
-    return table.set_axis([names.get(name, name) for name in table.columns], axis=1)
+    labels |= {"latent_kl": "latent KL", "prior_gap": "gap to prior"}
+    table.columns = [labels.get(name, name) for name in table.columns]
+    return table
 
 
 def sentence(verdict: Verdict) -> str:
