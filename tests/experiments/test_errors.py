@@ -61,7 +61,11 @@ def test_help_shows_all_that_was_written(path, command):
     shown = result.output.split()
     written = [
         command.help or "",
-        *(getattr(option, "help", "") or "" for option in command.params),
+        *(
+            getattr(option, "help", "") or ""
+            for option in command.params
+            if not getattr(option, "hidden", False)
+        ),
     ]
     assert command.help
     missing = [
