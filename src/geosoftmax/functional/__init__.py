@@ -20,7 +20,7 @@ from geosoftmax.functional.entropy import (
     sinkhorn_potential,
 )
 from geosoftmax.functional.losses import geometric_logistic_loss
-from geosoftmax.functional.points import PointTarget, locate, point_target, spread
+from geosoftmax.functional.points import locate, point_target, spread
 from geosoftmax.functional.potential import (
     potential_logistic_loss,
     potential_softmax,
@@ -28,7 +28,6 @@ from geosoftmax.functional.potential import (
 )
 
 __all__ = [
-    "PointTarget",
     "c_transform",
     "decide",
     "extrapolate",
