@@ -125,6 +125,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path):
     assert second.key not in store
 
 
+@pytest.mark.slow  # clusters are tested on small units in test_runs.py
 def test_two_processes_and_a_cluster_give_the_same_rows(whole, tmp_path):
     from distributed import LocalCluster
 

@@ -45,6 +45,7 @@ def test_localize_killed_often(finished, tmp_path):
         kill_until_done(*finished, folder, kills=5, longest=12.0)
 
 
+@pytest.mark.slow
 def test_a_cluster_writes_the_same_positions(finished, tmp_path):
     from distributed import LocalCluster
 

@@ -21,9 +21,9 @@ def frames_of(psf, number, low, high, frames=12, seed=0):
     [
         (Gaussian(1.3), 20, 1000),
         (Gaussian(0.8), 20, 1000),
-        (Gaussian(2.0), 15, 3000),
+        pytest.param(Gaussian(2.0), 15, 3000, marks=pytest.mark.slow),
         (Gaussian(1.3), 20, 200),
-        (Gaussian(1.3), 90, 1000),
+        pytest.param(Gaussian(1.3), 90, 1000, marks=pytest.mark.slow),
     ],
     ids=["usual", "narrow", "wide", "dim", "crowded"],
 )

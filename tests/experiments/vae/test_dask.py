@@ -27,6 +27,7 @@ def workers(cluster):
         return sorted(client.run(os.getpid).values())
 
 
+@pytest.mark.slow
 def test_a_comparison_on_a_cluster_survives_the_death_of_a_worker(cluster, tmp_path):
     here, there = tmp_path / "here", tmp_path / "there"
     command = COMPARE[: COMPARE.index("--jobs")]
