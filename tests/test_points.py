@@ -94,7 +94,7 @@ def test_translations_by_pixels_move_the_mass(rows, columns, t, s):
 
 
 def test_missing_points_are_marked_and_can_be_left_out():
-    points = torch.tensor([[1.5, 2.0], [float("nan"), 1.0], [0.0, 3.0]])
+    points = torch.tensor([[1.5, 2.0], [float("nan"), float("nan")], [0.0, 3.0]])
     alpha, present = point_target(points, (3, 4))
     assert present.tolist() == [True, False, True]
     scores = torch.randn(3, 3, 4, requires_grad=True)
@@ -351,3 +351,9 @@ def test_what_is_no_point_is_refused():
 def test_bad_readings_are_refused(change, options, message):
     with pytest.raises(ValueError, match=message):
         locate(change * torch.full((5, 6), 1 / 30), **options)
+
+
+def test_points_with_half_of_their_coordinates_are_refused():
+    points = torch.tensor([[1.0, 2.0], [1.0, float("nan")]])
+    with pytest.raises(ValueError, match=r"1 of 2 points have some coordinates that are NaN"):
+        point_target(points, (4, 5))

@@ -1,10 +1,12 @@
 """The active set on grids: exact, certified, and the same whatever the batch and the threads."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
 
-from geosoftmax import GridCost, solve
+from geosoftmax import ConvergenceWarning, GridCost, geometric_softmax, solve
 from geosoftmax.backends.numba import growing_set
 from tests.generators import oracle, planted, randn, total_variation
 
@@ -138,3 +140,14 @@ def test_supports_beyond_the_largest_are_finished_by_others():
     solution = solve(0.1 * randn(2, 40, 40), cost)
     assert bool(solution.converged.all())
     assert int((solution.u > 0).flatten(1).sum(1).min()) > growing_set.LARGEST
+
+
+def test_rows_that_are_given_up_are_no_warning_of_numpy():
+    """A clean peak, whose support is ill-conditioned: others solve it."""
+    rows, columns = torch.meshgrid(torch.arange(64.0), torch.arange(64.0), indexing="ij")
+    peak = 5 * torch.exp(-((rows - 20.3) ** 2 + (columns - 41.7) ** 2) / 18)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        alpha = geometric_softmax(peak, GridCost((64, 64), p=2) / 2)
+    assert all(issubclass(warning.category, ConvergenceWarning) for warning in caught)
+    assert bool(torch.isfinite(alpha).all())

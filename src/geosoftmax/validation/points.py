@@ -45,6 +45,13 @@ def check_points(name: str, points: Any, shape: tuple[int, ...]) -> None:
         )
     if not is_readable(points):
         return
+    missing = points.isnan()
+    half = missing.any(-1) & ~missing.all(-1)
+    if bool(half.any()):
+        raise ValueError(
+            f"{int(half.sum())} of {half.numel()} {name} have some coordinates that are NaN; the "
+            f"first is {tuple(points[half][0].tolist())}. A point that is not there has NaN in all."
+        )
     last = torch.tensor([side - 1.0 for side in shape], dtype=points.dtype)
     outside = ((points < 0) | (points > last)).any(-1)
     if bool(outside.any()):

@@ -219,7 +219,7 @@ def read_classes(
     else:
         raise UserError(
             f"The order of the target's values is not known: {listed(found, MOST_CLASSES)}.",
-            f"Give it from low to high, as in --order {listed(sorted(found)).replace(', ', ',')}",
+            "Give it from low to high, separated by commas, as in --order bad,fair,good",
         )
     place = {word: classes.index(keys[word]) for word in found}
     return classes, text.map(place).fillna(-1).to_numpy(dtype=int)

@@ -119,7 +119,8 @@ def solve(
     lower = np.nextafter(lower + peak[:, 0], -np.inf)
     upper = np.nextafter(upper + peak[:, 0], np.inf)
     b *= u
-    b /= b.sum(axis=1, keepdims=True)
+    with np.errstate(invalid="ignore"):  # rows without u are left to others, or have no solution
+        b /= b.sum(axis=1, keepdims=True)
     return b.astype(scores.dtype), u.astype(scores.dtype), lower, upper, rounds
 
 
