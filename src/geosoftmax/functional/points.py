@@ -55,7 +55,7 @@ def point_target(points: Tensor, shape: Sequence[int]) -> PointTarget:
     ----------
     points : Tensor, shape (*batch, n)
         **(row, column)**, not (x, y), in index units: the centre of the first pixel is (0, 0), that
-        of the last one is (h - 1, w - 1). Points outside are refused. A point with a NaN is
+        of the last one is (h - 1, w - 1). Points outside are refused. A point that is all NaN is
         missing. Gradients flow to the points, but across pixel centres they jump.
     shape : tuple of int
         The 1 to 3 sides of the grid.
