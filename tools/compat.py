@@ -1,8 +1,8 @@
 """``make compat``: the library tested on the oldest and newest packages, and on each Python.
 
 Each row is a scratch environment. Builds of torch for CPUs alone are taken (``torch==…+cpu``). Pip
-finds them in its own index or where ``--torch-index`` says, as in
-https://download.pytorch.org/whl/cpu. A row whose packages cannot be had is listed with the reason.
+finds them in its own index or where ``--torch-index`` says. A row whose packages cannot be had is
+listed with the reason.
 Rows are stored in docs/results/compat.json as they come; the page beside it is written from all.
 """
 
