@@ -73,9 +73,9 @@ class BackendOptions:
     scheduler: Annotated[
         str | None, typer.Option(help="Address of a dask scheduler, as in tcp://host:8786.")
     ] = None
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Discard the results in the folder.")
-    ] = False
+    fresh: Annotated[bool, typer.Option("--fresh", help="Discard the results in the folder.")] = (
+        False
+    )
 
     def where(self, usual: int = -1, *, threads: bool = False) -> Backend:
         """Return the backend; on this machine with the `usual` number of jobs by default."""

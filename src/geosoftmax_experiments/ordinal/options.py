@@ -85,7 +85,8 @@ class FitOptions(TableOptions):
     ] = ""
     ignore: Annotated[str, typer.Option(help="Columns to leave out, separated by commas.")] = ""
     id: Annotated[
-        str, typer.Option(help="The column that names samples: not a feature, copied to predictions.")
+        str,
+        typer.Option(help="The column that names samples: not a feature, copied to predictions."),
     ] = ""
     decision: Annotated[
         Decision, typer.Option(help="How probabilities choose a class; chosen by validation.")
