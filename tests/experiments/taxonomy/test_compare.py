@@ -65,12 +65,36 @@ def test_the_command_writes_tables_a_figure_and_a_report(data):
 
 
 @pytest.mark.parametrize(
+    ("condition", "title", "first"),
+    [
+        (["--noise", "0.25"], "25% of the labels wrong", "accuracy, likeliest"),
+        (["--unseen"], "posts of unseen leaves", "group accuracy, likeliest"),
+    ],
+)
+def test_conditions_have_folders_of_their_own(condition, title, first, data):
+    folder = data / "out"
+    choice = ["--sizes", "24", "--draws", "2", "--models", "lr,zero-one", "--quick"]
+    result = compare(str(folder), *choice, *condition)
+    assert result.exit_code == 0, result.output
+    page = (folder / "report.md").read_text()
+    assert title in page.splitlines()[0]
+    assert f"| model | {first} |" in page
+    assert len(pd.read_csv(folder / "rows.csv")) == 2 * 2 * 2  # models, draws, decisions
+    clean = compare(str(folder), *choice)
+    assert clean.exit_code == 1
+    name = condition[0].removeprefix("--")
+    assert f"made with other settings: {name}" in " ".join(clean.output.split())
+
+
+@pytest.mark.parametrize(
     ("options", "said"),
     [
         (["--sizes", "5"], "--sizes 5 is not between 12 and 120"),
         (["--sizes", "many"], "--sizes 'many' are no counts"),
         (["--sizes", "24", "--draws", "1,2"], "--draws 1,2 does not fit --sizes 24"),
         (["--sizes", "24", "--draws", "1", "--models", "svm"], "There is no model 'svm'"),
+        (["--noise", "1.5"], "--noise 1.5 is not between 0 and 1"),
+        (["--noise", "0.3", "--unseen"], "--noise and --unseen do not go together"),
     ],
 )
 def test_bad_options_are_refused(options, said, data):
