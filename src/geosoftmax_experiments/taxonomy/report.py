@@ -28,6 +28,9 @@ from geosoftmax_experiments.taxonomy.summary import (
 
 __all__ = ["console_table", "write_report"]
 
+#: Means that are as near as that are equally good.
+TIED = 5e-5
+
 
 def write_report(store: Store, rows: pd.DataFrame, comparison: Comparison) -> Path:
     """Write everything into the folder of a store; return the path of the HTML page."""
@@ -77,10 +80,10 @@ def _bold_table(
     found: Any = means(rows, size, columns)
     table = pd.DataFrame({"model": [MODELS[name].label for name in found.index]})
     for column in columns:
-        values = found[column].round(4)
+        values = found[column]
         best = values.min() if MEASURES[column.measure].lower_is_better else values.max()
         table[column.label] = [
-            bold.format(f"{one:.3f}") if one == best else f"{one:.3f}" for one in values
+            bold.format(f"{one:.3f}") if abs(one - best) < TIED else f"{one:.3f}" for one in values
         ]
     part = rows[(rows["size"] == size) & (rows["decision"] == "cost")]
     support = part.groupby("model")["support"].mean()

@@ -11,10 +11,13 @@ from geosoftmax_experiments.cli import app
 from geosoftmax_experiments.data import newsgroups
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.taxonomy.comparison import Comparison
+from geosoftmax_experiments.taxonomy.conditions import CLEAN
 from geosoftmax_experiments.taxonomy.features import Corpus, featurize
+from geosoftmax_experiments.taxonomy.measures import MEASURES
 from geosoftmax_experiments.taxonomy.models import MODELS
+from geosoftmax_experiments.taxonomy.report import console_table
 from geosoftmax_experiments.taxonomy.selection import choose, measure_draw
-from geosoftmax_experiments.taxonomy.summary import Column, compare_draws
+from geosoftmax_experiments.taxonomy.summary import Column, compare_draws, shown
 from tests.experiments.taxonomy import posts
 from tests.processes import kill_at_random, new_random, run_to_the_end
 
@@ -154,6 +157,18 @@ def test_gains_are_those_of_the_model_in_the_row():
     assert (found.loc["lr", "won"], found.loc["lr", "lost"]) == (0, 8)
     assert (found.loc["tree", "won"], found.loc["tree", "lost"]) == (8, 0)
     assert compare_draws(rows[rows["model"] != "zero-one"], 9, Column("distance", "cost")) is None
+
+
+def test_means_are_rounded_once():
+    """0.35552 was rounded to 0.3555, and then to 0.355."""
+    rows = pd.DataFrame(
+        {"model": "lr", "size": 9, "draw": 0, "decision": decision, "support": 1.0}
+        | dict.fromkeys(MEASURES, 0.35552)
+        for decision in ("mode", "cost")
+    )
+    table = console_table(rows, 9, shown(CLEAN))
+    cells = [cell for column in table.columns[1:-1] for cell in column.cells]
+    assert cells == ["[bold]0.356[/]"] * 6
 
 
 def test_draws_and_sizes_belong_together(corpus):
