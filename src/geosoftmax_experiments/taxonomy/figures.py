@@ -8,6 +8,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from geosoftmax_experiments.figures.style import BLUE, GREEN, ORANGE, PURPLE, SMALL, WIDTH, plain
 from geosoftmax_experiments.taxonomy.measures import MEASURES
@@ -32,7 +33,7 @@ def draw_gains(
         layout="constrained",
     )  # fmt: skip
     places = np.arange(len(names))
-    shifts = np.linspace(-0.27, 0.27, len(sizes)) if len(sizes) > 1 else [0.0]
+    shifts = 0.18 * (np.arange(len(sizes)) - (len(sizes) - 1) / 2)
     for axis, column in zip(axes, columns, strict=True):
         sign = -1 if MEASURES[column.measure].lower_is_better else 1
         axis.axvline(0, color="0.6", linewidth=1)
@@ -48,6 +49,7 @@ def draw_gains(
         better = "less" if sign < 0 else "more"
         plain(axis, column.label, f"{better} than {MODELS[CONTROL].label}: right is better")
         axis.set_yticks(places, [MODELS[name].label for name in names])
+        axis.xaxis.set_major_locator(MaxNLocator(5))
         axis.grid(axis="y", color="0.92")
         axis.set_axisbelow(True)
     axes[0].invert_yaxis()
