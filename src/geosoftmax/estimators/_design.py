@@ -7,8 +7,12 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-#: Samples or features, whichever is fewer, up to which principal axes are worth finding.
-MOST_AXES = 1000
+#: Samples or features, whichever is fewer, up to which principal axes are worth finding; and up to
+#: which they are found without asking whether features are correlated.
+MOST_AXES, FEW_AXES = 1000, 300
+#: Mean square of the correlations' eigenvalues, beyond that of noise, from which on axes help; and
+#: random directions by which it is estimated.
+CORRELATED, PROBES = 1.5, 8
 #: Columns whose deviations differ by more than this are not mixed: the smaller would lose digits.
 WIDEST_SPREAD = 1e4
 
@@ -41,7 +45,7 @@ class Design:
         else:
             self.X = X - self.mean
             self.variances = weight @ (self.X * self.X)
-        if self._can_turn():
+        if self._can_turn() and (min(X.shape) <= FEW_AXES or self._is_correlated(weight)):
             self._turn(weight)
 
     def _can_turn(self) -> bool:
@@ -50,6 +54,24 @@ class Design:
             return False
         n, p = self.X.shape
         return (p if self.is_sparse else min(n, p)) <= MOST_AXES
+
+    def _is_correlated(self, weight: np.ndarray) -> bool:
+        """Say whether the eigenvalues of the correlations spread more than those of noise.
+
+        With independent features the mean of their squares is about ``1 + p/n``. Without axes,
+        fits of such features take about as many steps, and need no eigendecomposition.
+        """
+        varies = self.variances > 0
+        scale = np.where(varies, 1 / np.sqrt(np.where(varies, self.variances, 1.0)), 0.0)[:, None]
+        signs = np.random.default_rng(0).choice((-1.0, 1.0), size=(len(scale), PROBES))
+        scaled = scale * signs
+        projected = self.X @ scaled - (self.mean @ scaled if self.is_sparse else 0.0)
+        products = scale * (self.X.T @ (weight[:, None] * projected))
+        if self.is_sparse:
+            products -= scale * np.outer(self.mean, weight @ projected)
+        spread = float(np.mean(products**2)) * len(scale) / np.count_nonzero(varies)
+        samples = 1 / float(weight @ weight)
+        return spread > CORRELATED + np.count_nonzero(varies) / samples
 
     def _turn(self, weight: np.ndarray) -> None:
         n, p = self.X.shape

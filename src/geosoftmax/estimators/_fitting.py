@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -218,6 +218,15 @@ class Memory:
         return -r.reshape(gradient.shape)
 
 
+class Point(NamedTuple):
+    """Weights, the scores that they give, and the objective with its gradient there."""
+
+    V: np.ndarray
+    scores: np.ndarray
+    value: float
+    gradient: np.ndarray
+
+
 class Objective:
     """``(Σ_i w_i ℓ(y_i, f_i) + alpha/2 ‖W‖²) / Σ_i w_i`` as a function of V."""
 
@@ -227,18 +236,26 @@ class Objective:
         """Take the root of the kernel by which classes share weights; None if they do not."""
         self.design, self.losses, self.penalty, self.root = design, losses, penalty, root
 
-    def evaluate(self, V: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return value and gradient."""
+    def scores(self, V: np.ndarray) -> np.ndarray:
+        """Return the scores of all samples, linear in V."""
         scores = self.design.scores(V)
-        if self.root is not None:
-            scores = scores @ self.root
+        return scores if self.root is None else scores @ self.root
+
+    def gradient(self, V: np.ndarray, slope: np.ndarray) -> np.ndarray:
+        """Return the gradient in V, from that of the losses in the scores."""
+        gradient = self.design.gradient(slope if self.root is None else slope @ self.root)
+        gradient[:-1] += self.penalty * V[:-1]
+        return gradient
+
+    def ridge(self, V: np.ndarray, direction: np.ndarray) -> float:
+        """Return the slope of the penalty at V along a direction."""
+        return self.penalty * float(V[:-1].ravel() @ direction[:-1].ravel())
+
+    def point(self, V: np.ndarray) -> Point:
+        """Return V with its scores, value and gradient."""
+        scores = self.scores(V)
         value, slope = self.losses.evaluate(scores)
-        if self.root is not None:
-            slope = slope @ self.root
-        gradient = self.design.gradient(slope)
-        ridge = self.penalty * V[:-1]
-        gradient[:-1] += ridge
-        return value + 0.5 * float(ridge.ravel() @ V[:-1].ravel()), gradient
+        return Point(V, scores, value + 0.5 * self.ridge(V, V), self.gradient(V, slope))
 
     def preconditioner(self) -> Preconditioner:
         """Return the one that suits the point that was evaluated last."""
@@ -260,40 +277,45 @@ def start(design: Design, losses: Losses) -> np.ndarray:
 @np.errstate(over="ignore", invalid="ignore")  # a trial step may go too far; it is then cut
 def minimise(objective: Objective, V: np.ndarray, tol: float, max_iter: int) -> Fit:
     """Descend from V until no entry of the gradient is larger than `tol`."""
-    value, gradient = objective.evaluate(V)
+    here = objective.point(V)
     memory = Memory(V.size, objective.losses.plan)
     precondition = None
     for iteration in range(max_iter + 1):
-        largest = objective.design.largest(gradient)
+        largest = objective.design.largest(here.gradient)
         if largest <= tol or iteration == max_iter:
-            return Fit(V, iteration, largest, largest <= tol)
+            return Fit(here.V, iteration, largest, largest <= tol)
         if precondition is None or iteration % REFRESH == 0:
             precondition = objective.preconditioner()
-        direction = memory.direction(gradient, precondition)
-        found = _search(objective, V, value, gradient, direction)
-        if found is None:
-            return Fit(V, iteration, largest, False, stuck=True)
-        ahead, value, ahead_gradient = found
-        memory.add(ahead - V, ahead_gradient - gradient)
-        V, gradient = ahead, ahead_gradient
+            here = here._replace(scores=objective.scores(here.V))  # without the sum of roundings
+        direction = memory.direction(here.gradient, precondition)
+        ahead = _search(objective, here, direction)
+        if ahead is None:
+            return Fit(here.V, iteration, largest, False, stuck=True)
+        memory.add(ahead.V - here.V, ahead.gradient - here.gradient)
+        here = ahead
     raise AssertionError("unreachable")
 
 
-def _search(
-    objective: Objective, V: np.ndarray, value: float, gradient: np.ndarray, direction: np.ndarray
-) -> tuple[np.ndarray, float, np.ndarray] | None:
-    """Go along a direction until the Wolfe conditions hold. The objective is convex."""
-    slope = float(gradient.ravel() @ direction.ravel())
+def _search(objective: Objective, here: Point, direction: np.ndarray) -> Point | None:
+    """Go along a direction until the Wolfe conditions hold. The objective is convex.
+
+    Scores are linear in V: a trial costs the losses alone, and no product with the features.
+    """
+    slope = float(here.gradient.ravel() @ direction.ravel())
     if not slope < 0:
         return None
+    change = objective.scores(direction)
+    square = objective.ridge(here.V, here.V)
+    first, second = objective.ridge(here.V, direction), objective.ridge(direction, direction)
     short, long, t = 0.0, np.inf, 1.0
-    noise = ROUNDING * max(abs(value), 1e-3)
+    noise = ROUNDING * max(abs(here.value), 1e-3)
     for _ in range(MOST_TRIALS):
-        ahead = V + t * direction
-        there, ahead_gradient = objective.evaluate(ahead)
-        slope_there = float(ahead_gradient.ravel() @ direction.ravel())
-        enough = there <= value + DECREASE * t * slope
-        if not enough and there <= value + noise:  # the value has no digits left: ask the slope
+        scores = here.scores + t * change
+        there, score_slope = objective.losses.evaluate(scores)
+        there += 0.5 * (square + 2 * t * first + t * t * second)
+        slope_there = float(score_slope.ravel() @ change.ravel()) + first + t * second
+        enough = there <= here.value + DECREASE * t * slope
+        if not enough and there <= here.value + noise:  # no digits are left: ask the slope
             enough = slope_there <= (2 * DECREASE - 1) * slope
         if not enough:
             long, middle = t, (short + t) / 2
@@ -303,5 +325,6 @@ def _search(
             short = t
             t = 2 * t if np.isinf(long) else (short + long) / 2
         else:
-            return ahead, there, ahead_gradient
+            V = here.V + t * direction
+            return Point(V, scores, there, objective.gradient(V, score_slope))
     return None
