@@ -17,6 +17,7 @@ import torch
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV, CalibrationDisplay
+from sklearn.ensemble import VotingClassifier
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score, cross_validate
@@ -280,6 +281,26 @@ def test_labels_outside_the_order_are_named():
     X, y = ordered(classes=4)
     with pytest.raises(ValueError, match=r"not in classes: \[3\]; classes is \[0, 1, 2\]"):
         GeometricClassifier(classes=[0, 1, 2]).fit(X, y)
+
+
+@each_estimator
+@pytest.mark.parametrize("text", ["a, b", "ab"])
+def test_classes_that_are_text_are_refused(model, text):
+    X, y = ordered(classes=2)
+    with pytest.raises(ValueError, match=rf"a list of labels, such as \['a.*; got '{text}'"):
+        clone(model).set_params(classes=text).fit(X, np.array(["a", "b"])[y])
+
+
+def test_meta_estimators_that_number_the_labels():
+    """They lose the order, and the error says what to do; the order survives that."""
+    X, y = ordered(classes=3)
+    ratings = ["poor", "fair", "good"]
+    vote = VotingClassifier([("ours", GeometricClassifier(classes=ratings))], voting="soft")
+    with pytest.raises(ValueError, match=r"VotingClassifier .*leave `classes` out"):
+        vote.fit(X, np.array(ratings)[y])
+    numbered = clone(vote).set_params(ours__classes=None).fit(X, y)
+    alone = GeometricClassifier().fit(X, y)
+    np.testing.assert_allclose(numbered.predict_proba(X), alone.predict_proba(X))
 
 
 # ------------------------------------------------------------------ weights

@@ -25,6 +25,8 @@ from geosoftmax.validation import (
 DENSE_LIMIT = 1024
 #: Entries of the largest temporary in a blocked product.
 ENTRIES_AT_ONCE = 1 << 21
+#: Of more positions, the text of a cost has the first ones and the last.
+POSITIONS_SHOWN = 8
 #: exp(-x) is zero in every dtype beyond this.
 UNDERFLOW = 746.0
 
@@ -80,7 +82,7 @@ class LineCost(ScaledCost):
         return {"shape": (tensors[1].shape[0],), "p": float(p), "even": even == "1"}
 
     def __repr__(self) -> str:
-        return f"LineCost({self.shape[0]}, p={self.p:g}){self._scale_text()}"
+        return f"LineCost({self._positions_text()}, p={self.p:g}){self._scale_text()}"
 
     # ------------------------------------------------------------------
 
@@ -124,9 +126,7 @@ class LineCost(ScaledCost):
         if self.p == 1:
             return scale * (_passed(alpha, x) + _passed(alpha.flip(-1), -x.flip(-1)).flip(-1))
         if self.p == 2:
-            mass = alpha.sum(-1, keepdim=True)
-            apart = x - (alpha * x).sum(-1, keepdim=True) / mass  # from the mean
-            return scale * (mass * apart.square() + (alpha * apart.square()).sum(-1, keepdim=True))
+            return scale * _squared_distances(alpha, x)
         every, rows = slice(0, self.shape[0]), max(1, ENTRIES_AT_ONCE // self.shape[0])
         parts = []
         for i in range(0, self.shape[0], rows):
@@ -149,6 +149,19 @@ class LineCost(ScaledCost):
         return Line(c * x, c * x.diff(prepend=x[:1]), self._is_even())
 
     # ------------------------------------------------------------------
+
+    def _positions_text(self) -> str:
+        """The number of classes; their positions where these are not 0, 1, 2, …."""
+        d = self.shape[0]
+        if not is_concrete(self.positions):
+            return str(d)
+        x = self.positions.detach().tolist()
+        if x == list(range(d)):
+            return str(d)
+        shown = [f"{value:g}" for value in x]
+        if d > POSITIONS_SHOWN:
+            shown = [*shown[: POSITIONS_SHOWN - 2], "…", shown[-1]]
+        return f"{d} at [{', '.join(shown)}]"
 
     def _places(self) -> tuple[Tensor, Tensor]:
         """``x`` and ``c / 2``, from which decays are ``exp(-c/2 (x_j - x_i))`` (p = 1).
@@ -225,6 +238,18 @@ def _convolve(u: Tensor, taps: Tensor) -> Tensor:
     flat = u.reshape(-1, 1, u.shape[-1])
     width = taps.shape[0] // 2
     return torch.nn.functional.conv1d(flat, taps[None, None], padding=width).reshape(u.shape)
+
+
+def _squared_distances(alpha: Tensor, x: Tensor) -> Tensor:
+    """``Σ_j (x_i - x_j)² α_j`` by moments, around the mean of ``|α|``: any centre would be right.
+
+    Where ``α`` is a distribution, this is its mean, and the first moment is 0.
+    """
+    weight = alpha.detach().abs()
+    total = weight.sum(-1, keepdim=True).clamp(min=torch.finfo(alpha.dtype).tiny)
+    apart = x - (weight * x).sum(-1, keepdim=True) / total
+    mass, first, second = ((alpha * apart**k).sum(-1, keepdim=True) for k in range(3))
+    return mass * apart.square() - 2 * first * apart + second
 
 
 def _passed(alpha: Tensor, x: Tensor) -> Tensor:

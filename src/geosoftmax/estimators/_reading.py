@@ -101,6 +101,9 @@ def read_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
     found, target = np.unique(y, return_inverse=True)
     if classes is None:
         return found, target
+    if isinstance(classes, str):
+        listed = [label.strip() for label in classes.split(",")]
+        raise ValueError(f"classes must be a list of labels, such as {listed}; got {classes!r}.")
     ordered = np.asarray(classes)
     if ordered.ndim != 1:
         raise ValueError(f"classes must be a list of labels; got an array of {ordered.ndim} axes.")
@@ -109,9 +112,15 @@ def read_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError(f"classes holds a label twice: {ordered.tolist()}.")
     unknown = [label for label in found.tolist() if label not in place]
     if unknown:
+        remedy = "Add them there, in their order, or remove those samples."
+        if unknown == list(range(len(unknown))):
+            remedy = (
+                "If a meta-estimator such as VotingClassifier numbered them, number the labels "
+                "yourself, 0, 1, 2, … in their order, and leave `classes` out."
+            )
         raise ValueError(
             f"y holds labels that are not in classes: {unknown}; classes is {ordered.tolist()}. "
-            "Add them there, in their order, or remove those samples."
+            f"{remedy}"
         )
     return ordered, np.array([place[label] for label in found.tolist()])[target]
 

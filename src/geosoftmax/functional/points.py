@@ -35,9 +35,9 @@ class PointTarget(NamedTuple):
     Attributes
     ----------
     alpha : Tensor, shape (*batch, *shape)
-        Distributions on the grid. Where a point is missing, the first pixel has the mass.
+        Distributions on the grid. Where a point is missing, all entries are NaN: losses refuse it.
     present : Tensor, shape batch, bool
-        Whether the point is there. Losses of the others are to be left out.
+        Whether the point is there. Leave the others out before a loss.
     """
 
     alpha: Tensor
@@ -80,9 +80,8 @@ def point_target(points: Tensor, shape: Sequence[int]) -> PointTarget:
     >>> target.alpha[0]
     tensor([[0.0000, 0.0000, 0.7500, 0.0000],
             [0.0000, 0.0000, 0.2500, 0.0000]])
-    >>> scores = torch.zeros(2, 2, 4)
-    >>> loss = geometric_logistic_loss(scores, target.alpha, GridCost((2, 4)), reduction="none")
-    >>> loss = loss[target.present].mean()  # of the points that are there
+    >>> scores, seen = torch.zeros(2, 2, 4), target.present  # leave out what is missing
+    >>> loss = geometric_logistic_loss(scores[seen], target.alpha[seen], GridCost((2, 4)))
     """
     sides = check_grid(shape)
     check_points("points", points, sides)
@@ -96,7 +95,8 @@ def point_target(points: Tensor, shape: Sequence[int]) -> PointTarget:
             inside = (at[..., axis] >= 0) & (at[..., axis] <= side - 1)
             hat = torch.where(inside[..., None], hat, torch.nan)
         factors.append(hat)
-    return PointTarget(_outer(factors), present)
+    there = present[(..., *([None] * len(sides)))]
+    return PointTarget(torch.where(there, _outer(factors), torch.nan), present)
 
 
 def _outer(factors: list[Tensor]) -> Tensor:

@@ -14,6 +14,9 @@ from geosoftmax.solvers.base import Fused, OnnxPlan, Plan
 from geosoftmax.solvers.solution import ConvergenceWarning, has_converged
 from geosoftmax.validation import check_init_values, check_peaks, is_readable
 
+#: Gaps above this say little about the value: no advice names them as tolerances.
+LARGE_GAP = 0.1
+
 
 def solve(plan: Plan, scores: Tensor, init: Tensor | None, max_iter: int) -> Fused:
     """Return ``alpha``, ``u``, ``lower``, ``upper``, iterations; check values, and warn."""
@@ -69,10 +72,8 @@ def explain(plan: Plan, scores: Tensor, answer: Fused, max_iter: int) -> None:
     floor = 2 * sequential_allowance(plan.kernel.terms, lower.dtype)
     if bool(has_converged(lower, upper, 2 * floor).all()):
         advice = f"rounding alone takes {floor:.0e} of it, so ask for tol={2 * floor:.0e}"
-    elif stopped < max_iter:
-        advice = "ask for a larger tol"
     else:
-        advice = "raise max_iter, or ask for a larger tol"
+        advice = _advice(plan, stopped < max_iter, float(gap.max()))
     warnings.warn(
         f"{late} of {gap.numel()} rows did not reach tol={tol:g}: the worst certified gap is "
         f"{float(gap.max()):.1e} after {stopped} iterations of {plan.method!r}. "
@@ -80,6 +81,24 @@ def explain(plan: Plan, scores: Tensor, answer: Fused, max_iter: int) -> None:
         ConvergenceWarning,
         stacklevel=2,
     )
+
+
+def _advice(plan: Plan, by_itself: bool, gap: float) -> str:
+    """Say why iterations ended, and what helps; a tolerance only if it is one that was reached."""
+    enough = f"ask for tol={_rounded_up(gap)}" if gap < LARGE_GAP else ""
+    if not by_itself:
+        return "raise max_iter" + (f", or {enough}" if enough else "")
+    why = "the method made no further progress, so more iterations would not help"
+    other = "" if plan.request.method == "auto" else "take method='auto'"
+    return f"{why}: {' or '.join(filter(None, (other, enough))) or 'take a larger scale'}"
+
+
+def _rounded_up(value: float) -> str:
+    """Return a number with one digit that is larger."""
+    digits = f"{value:.0e}"
+    if float(digits) > value:
+        return digits
+    return f"{float(digits) + float('1e' + digits.split('e')[1]):.0e}"
 
 
 def solve_in_steps(

@@ -139,7 +139,10 @@ def check_distribution_values(name: str, alpha: Tensor, cost: Cost, tolerance: f
     alpha = alpha.detach()
     dims = tuple(range(-len(cost.shape), 0))
     if not bool(torch.isfinite(alpha).all()):
-        raise ValueError(f"{name} holds NaN or infinite values; it must be a distribution.")
+        raise ValueError(
+            f"{name} holds NaN or infinite values; it must be a distribution. Rows of points that "
+            "are missing are NaN (point_target): leave them out, by `present`."
+        )
     smallest = float(alpha.amin())
     if smallest < 0:
         raise ValueError(
@@ -150,9 +153,12 @@ def check_distribution_values(name: str, alpha: Tensor, cost: Cost, tolerance: f
     worst = float((total - 1).abs().amax())
     if worst > tolerance:
         row = total.flatten()[(total - 1).abs().flatten().argmax()]
+        remedy = "Divide it by its sum first."
+        if float(row) == 0:
+            remedy = "Leave such rows out: nothing is known of them, as of a point that is missing."
         raise ValueError(
             f"{name} must sum to 1 over the outputs (the last {len(dims)} dimension(s), or dim); "
-            f"a row sums to {float(row):.6g} (tolerance {tolerance:g}). Divide it by its sum first."
+            f"a row sums to {float(row):.6g} (tolerance {tolerance:g}). {remedy}"
         )
 
 
