@@ -283,7 +283,7 @@ class Cost(ABC):
 
     @classmethod
     def _make(cls, fields: dict[str, Any]) -> Self:
-        cost = cls.__new__(cls)
+        cost = object.__new__(cls)  # torch 2.6 compiles no cls.__new__(cls)
         cls._set(cost, fields)
         return cost
 
