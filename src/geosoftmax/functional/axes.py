@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from geosoftmax.costs.base import Cost
-from geosoftmax.validation import check_same_shape, check_signal, fitting_axes, how_to_say
+from geosoftmax.validation import check_same_shape, check_signal, fitting_axes, format_dim
 
 #: One axis, or one for each side of a grid. None means the last ones.
 Dim = int | tuple[int, ...] | None
@@ -36,14 +36,14 @@ def axes_of(name: str, signal: Any, cost: Cost, dim: Any) -> tuple[int, ...]:
         if not -count <= axis < count:
             has = f"its axes are {-count}…{count - 1}" if count else "it has no axes"
             raise ValueError(
-                f"dim={how_to_say(axes)} is out of range for {name} of shape {shape}: {has}."
+                f"dim={format_dim(axes)} is out of range for {name} of shape {shape}: {has}."
             )
     numbers = tuple(range(count))  # a lookup keeps the axis a constant under torch.compile
     found = tuple(numbers[axis] for axis in axes)
     for k, axis in enumerate(found):
         if axis in found[:k]:
             raise ValueError(
-                f"dim={how_to_say(axes)} names axis {axis} of {name} (shape {shape}) twice. "
+                f"dim={format_dim(axes)} names axis {axis} of {name} (shape {shape}) twice. "
                 f"Each dimension of {cost!r} needs an axis of its own."
             )
     for axis, size in zip(found, cost.shape, strict=True):
@@ -61,7 +61,7 @@ def _remedy(signal: Tensor, axes: tuple[int, ...], cost: Cost) -> str:
     fitting = fitting_axes(signal, cost)
     if fitting is None:
         return f"Build {other}."
-    return f"Pass dim={how_to_say(fitting)}, or build {other}."
+    return f"Pass dim={format_dim(fitting)}, or build {other}."
 
 
 def _last(n: int) -> tuple[int, ...]:
