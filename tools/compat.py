@@ -1,9 +1,10 @@
 """``make compat``: the library tested on the oldest and newest packages, and on each Python.
 
-Each row is a scratch environment. Builds of torch for CPUs alone are taken (``torch==…+cpu``). Pip
-finds them in its own index or where ``--torch-index`` says. A row whose packages cannot be had is
-listed with the reason.
-Rows are stored in docs/results/compat.json as they come; the page beside it is written from all.
+Each row is a scratch environment. Torch is the build for CPUs (``torch==…+cpu``) where pip finds
+one, in its own index or where ``--torch-index`` says. With ``--any-build`` the ordinary build, of
+several GB, is taken where there is none. A row whose packages cannot be had is listed with the
+reason. Rows are stored in docs/results/compat.json as they come; the page beside it is written
+from all.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tools.environments import ROOT, CommandError, Environment, call
+from tools.environments import ROOT, CommandError, Environment, call, clean_environ
 
 STORED = ROOT / "docs" / "results" / "compat.json"
 PAGE = STORED.with_suffix(".md")
@@ -27,16 +28,20 @@ PAGE = STORED.with_suffix(".md")
 NEWEST_TORCH, OLDEST_TORCH = "2.13.0", "2.6.0"
 #: The oldest of the others that pyproject.toml allows.
 OLDEST = ["numpy==1.26.0", "numba==0.60.0", "scipy==1.11.4", "scikit-learn==1.7.0"]
+#: Where those have no wheels: the oldest that have.
+OLDEST_ON = {"3.13": ["numpy==2.1.0", "numba==0.61.0", "scipy==1.14.1", "scikit-learn==1.7.0"]}
+#: Of each row: which torch, and whether the others are the oldest.
 ROWS = {
-    "newest": (NEWEST_TORCH, []),
-    "oldest but torch": (NEWEST_TORCH, OLDEST),
-    "oldest torch": (OLDEST_TORCH, []),
-    "oldest": (OLDEST_TORCH, OLDEST),
+    "newest": (NEWEST_TORCH, False),
+    "oldest but torch": (NEWEST_TORCH, True),
+    "oldest torch": (OLDEST_TORCH, False),
+    "oldest": (OLDEST_TORCH, True),
 }
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
-#: What is run: the functions, costs, modules and estimators, and the README.
-TESTS = ["functional", "costs", "nn", "estimators", "readme"]
+#: What is run: the functions, their derivatives, costs, modules and estimators, and the README.
+TESTS = ["functional", "autograd", "costs", "nn", "estimators", "estimators_cv", "readme"]
 NEEDED = ["pytest", "pytest-xdist", "hypothesis", "pandas", "matplotlib"]
+TORCH_BUILD = "import torch; print(torch.__version__)"
 SHOWN = ["torch", "numpy", "scipy", "numba", "scikit-learn"]
 
 
@@ -53,43 +58,54 @@ def find_python(version: str) -> str | None:
     return None
 
 
-def run_row(python: str, name: str, wheel: Path, folder: Path, index: list[str]) -> dict:
+def run_row(python: str, name: str, wheel: Path, folder: Path, options) -> dict:
     """Test one row; return what was found."""
-    torch, pins = ROWS[name]
+    torch, oldest = ROWS[name]
+    pins = OLDEST_ON.get(python, OLDEST) if oldest else []
     row = {"python": python, "packages": name, "asked": [f"torch=={torch}", *pins]}
     path = find_python(python)
     if path is None:
         return {**row, "not_run": f"no Python {python} here"}
     env = Environment(folder / f"{python}-{name.replace(' ', '-')}", path)
-    try:
-        # Torch first, and alone: where there is no such build, nothing large is fetched.
-        env.install(*index, "--dry-run", "--no-deps", f"torch=={torch}+cpu")
-    except CommandError:
+    index = ["--extra-index-url", options.torch_index] if options.torch_index else []
+    build = find_build(env, index, torch)
+    if build is None and not options.any_build:
         return {**row, "not_run": f"no CPU build of torch {torch} for Python {python} here"}
+    wheels = [*index, "--only-binary", ":all:"]  # nobody waits for SciPy to compile
+    asked = [f"{wheel}[sklearn]", *NEEDED, build or f"torch=={torch}", *pins]
     try:
-        env.install(*index, f"{wheel}[sklearn]", *NEEDED, f"torch=={torch}+cpu", *pins)
+        env.install(*wheels, *asked)
+        row["versions"] = {key: value for key, value in env.versions().items() if key in SHOWN}
+        # Pip does not list the build of torch; torch does.
+        row["versions"]["torch"] = call([env.python, "-c", TORCH_BUILD]).strip()
+        return {**row, **run_tests(env, options.jobs)}
     except CommandError as error:
-        return {**row, "not_run": f"pip: {_last_error(str(error))}"}
-    row["versions"] = {key: value for key, value in env.versions().items() if key in SHOWN}
-    tests = [f"tests/test_{name}.py" for name in TESTS]
+        return {**row, "not_run": _last_error(str(error))}
+    finally:
+        shutil.rmtree(env.folder, ignore_errors=True)
+
+
+def find_build(env: Environment, index: list[str], torch: str) -> str | None:
+    """Return the CPU build of this torch as a requirement, None where pip finds none."""
+    build = f"torch=={torch}+cpu"
+    try:
+        env.install(*index, "--dry-run", "--no-deps", build)
+    except CommandError:
+        return None
+    return build
+
+
+def run_tests(env: Environment, jobs: int) -> dict:
+    """Run the tests against the installed wheel."""
+    pytest = [env.python, "-m", "pytest", "-q", "-n", str(jobs), "-m", "not slow and not gpu"]
     # Warnings of other versions are not ours to answer for; failures are.
-    pytest = [
-        env.python,
-        "-m",
-        "pytest",
-        "-q",
-        "-n",
-        "2",
-        "-m",
-        "not slow and not gpu",
-        "-W",
-        "default",
-    ]
-    done = subprocess.run([*pytest, *tests], cwd=ROOT, capture_output=True, text=True)
+    pytest += ["-W", "default", *(f"tests/test_{name}.py" for name in TESTS)]
+    done = subprocess.run(
+        pytest, cwd=ROOT, env=clean_environ(), capture_output=True, text=True, check=False
+    )
     last = (done.stdout.strip().splitlines() or [done.stderr.strip()[-300:]])[-1]
     failures = re.findall(r"^(?:FAILED|ERROR) (.+)$", done.stdout, re.MULTILINE)
-    shutil.rmtree(env.folder, ignore_errors=True)
-    return {**row, "passed": done.returncode == 0, "words": last.strip("= "), "failures": failures}
+    return {"passed": done.returncode == 0, "words": last.strip("= "), "failures": failures}
 
 
 def _last_error(text: str) -> str:
@@ -117,7 +133,8 @@ def page(rows: list[dict]) -> str:
         "# Tested versions",
         "",
         "Written by `make compat`. It installs the wheel of the library in scratch environments.",
-        f"These tests are run there: {', '.join(TESTS)}. Torch is the build for CPUs.",
+        f"These tests are run there: {', '.join(TESTS)}.",
+        "Torch `+cpu` is the build for CPUs, `+cu…` the ordinary one on a machine without a GPU.",
         "",
         f"| Python | packages | {' | '.join(SHOWN)} | result | date |",
         "|---" * (len(SHOWN) + 4) + "|",
@@ -139,8 +156,10 @@ def main() -> None:
     parser.add_argument("--python", nargs="+", choices=PYTHONS, default=PYTHONS)
     parser.add_argument("--packages", nargs="+", choices=[*ROWS], default=[*ROWS])
     parser.add_argument("--torch-index", help="index of CPU builds of torch")
+    any_build = "where there is no CPU build of torch, take the ordinary one (several GB)"
+    parser.add_argument("--any-build", action="store_true", help=any_build)
+    parser.add_argument("--jobs", type=int, default=2, help="processes of pytest")
     options = parser.parse_args()
-    index = ["--extra-index-url", options.torch_index] if options.torch_index else []
     failed = False
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -148,7 +167,7 @@ def main() -> None:
         (wheel,) = folder.glob("geosoftmax-*.whl")
         for python in options.python:
             for packages in options.packages:
-                row = run_row(python, packages, wheel, folder, index)
+                row = run_row(python, packages, wheel, folder, options)
                 row["date"] = datetime.date.today().isoformat()
                 store(row)
                 failed |= row.get("passed") is False

@@ -35,11 +35,15 @@ class Environment:
         return {name.lower(): version for name, version in pairs}
 
 
+def clean_environ() -> dict[str, str]:
+    """Return the variables of this process without those that lead to the checkout's sources."""
+    hidden = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
+    return {key: value for key, value in os.environ.items() if key not in hidden}
+
+
 def call(command: list[str], folder: Path | None = None, status: int = 0) -> str:
     """Run a command without the checkout's own sources; return what it printed."""
-    hidden = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
-    env = {key: value for key, value in os.environ.items() if key not in hidden}
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=folder, env=clean_environ(), capture_output=True, text=True)
     printed = done.stdout + done.stderr
     if done.returncode != status:
         raise CommandError(f"{' '.join(command)}\nended with {done.returncode}:\n{printed[-2000:]}")

@@ -90,7 +90,14 @@ def per_row(cost: Cost, batch: torch.Size) -> Cost:
     return cost.with_parameter(C.expand(*batch, d, d).reshape(-1, d, d))
 
 
-@torch.library.custom_op("geosoftmax::solve", mutates_args=())
+# Schemas are written out: torch 2.6 cannot read ``list[Tensor]``.
+@torch.library.custom_op(
+    "geosoftmax::solve",
+    mutates_args=(),
+    schema="(Tensor scores, Tensor[] cost_tensors, str cost_signature, int dimensions, "
+    "str purpose, float tol, int max_iter, str method, Tensor? init) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
 def _solve_op(
     scores: Tensor,
     cost_tensors: list[Tensor],
@@ -134,7 +141,11 @@ def _support_solve(rhs: Tensor, support: Tensor, cost: Cost) -> Tensor:
     return registry.plan(cost, "support", rhs.dtype).solve_on(support, rhs)
 
 
-@torch.library.custom_op("geosoftmax::support_solve", mutates_args=())
+@torch.library.custom_op(
+    "geosoftmax::support_solve",
+    mutates_args=(),
+    schema="(Tensor rhs, Tensor support, Tensor[] cost_tensors, str cost_signature) -> Tensor",
+)
 def _support_solve_op(
     rhs: Tensor, support: Tensor, cost_tensors: list[Tensor], cost_signature: str
 ) -> Tensor:
@@ -178,7 +189,12 @@ def sinkhorn_plan(alpha: Tensor, cost: Cost, *, single: bool) -> SinkhornPlan:
     return registry.plan(per_row(cost, batch), "sinkhorn", dtype)
 
 
-@torch.library.custom_op("geosoftmax::sinkhorn", mutates_args=())
+@torch.library.custom_op(
+    "geosoftmax::sinkhorn",
+    mutates_args=(),
+    schema="(Tensor alpha, Tensor[] cost_tensors, str cost_signature, str name, "
+    "float sum_tolerance, bool single) -> Tensor",
+)
 def _sinkhorn_op(
     alpha: Tensor,
     cost_tensors: list[Tensor],

@@ -34,7 +34,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",  # not "rich", which takes words in brackets for styles
     pretty_exceptions_enable=False,
 )
-demos = typer.Typer(help="What it does, in a minute.", no_args_is_help=True)
+demos = typer.Typer(help="A demonstration of one minute.", no_args_is_help=True)
 app.add_typer(demos, name="demo")
 app.add_typer(ordinal_app, name="ordinal")
 app.add_typer(taxonomy_app, name="taxonomy")
@@ -62,7 +62,7 @@ def main(
 
 @app.command()
 def doctor(
-    full: Annotated[bool, typer.Option("--full", help="Try torch.compile, too.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Also try torch.compile.")] = False,
 ) -> None:
     """Show what is installed and which backends work, and solve problems with certificates."""
     from geosoftmax_experiments.doctor import run
@@ -81,7 +81,7 @@ def figures(
         ),
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder of the pictures, PNG and SVG.")
+        Path, typer.Option("--output", "-o", help="Folder for the pictures, PNG and SVG.")
     ] = Path("results/figures"),
     paper: Annotated[
         bool, typer.Option("--paper", help="Figures 4 to 6 with the paper's cost, p = 2.")

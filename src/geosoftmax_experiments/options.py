@@ -67,15 +67,15 @@ class BackendOptions:
     """Where long work is done; a base for the options of commands."""
 
     jobs: Annotated[
-        int | None, typer.Option(help="Workers of this machine.", show_default="cores")
+        int | None, typer.Option(help="Worker processes on this machine.", show_default="cores")
     ] = None
     backend: Annotated[str, typer.Option(help="local or dask.")] = "local"
     scheduler: Annotated[
         str | None, typer.Option(help="Address of a dask scheduler, as in tcp://host:8786.")
     ] = None
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Forget the results that the folder holds.")
-    ] = False
+    fresh: Annotated[bool, typer.Option("--fresh", help="Discard the results in the folder.")] = (
+        False
+    )
 
     def where(self, usual: int = -1, *, threads: bool = False) -> Backend:
         """Return the backend; on this machine with the `usual` number of jobs by default."""

@@ -38,7 +38,7 @@ class TableOptions:
     """How a table is read; what is not given of its format is guessed."""
 
     separator: Annotated[
-        str | None, typer.Option(help="What separates columns, or tab.", **_GUESSED)
+        str | None, typer.Option(help="The separator of columns, or tab.", **_GUESSED)
     ] = None
     decimal: Annotated[
         Literal[".", ","] | None, typer.Option(help="The decimal mark.", **_GUESSED)
@@ -85,7 +85,8 @@ class FitOptions(TableOptions):
     ] = ""
     ignore: Annotated[str, typer.Option(help="Columns to leave out, separated by commas.")] = ""
     id: Annotated[
-        str, typer.Option(help="The column that names samples: no feature, but in predictions.")
+        str,
+        typer.Option(help="The column that names samples: not a feature, copied to predictions."),
     ] = ""
     decision: Annotated[
         Decision, typer.Option(help="How probabilities choose a class; chosen by validation.")
@@ -139,7 +140,7 @@ class CompareOptions(TableOptions, BackendOptions):
     folds: Annotated[
         int | None, typer.Option(min=1, help="Folds of each set.", show_default="30")
     ] = None
-    inner: Annotated[int, typer.Option(min=2, help="Folds to choose parameters by.")] = 3
+    inner: Annotated[int, typer.Option(min=2, help="Inner folds for choosing parameters.")] = 3
     quick: Annotated[bool, typer.Option("--quick", help="One fold, coarse grids.")] = False
     data: Annotated[
         list[Path] | None,
@@ -210,7 +211,7 @@ class DeepOptions(BackendOptions):
         str, typer.Option(help="Losses, separated by commas.", show_default="all")
     ] = ""
     folds: Annotated[int, typer.Option(min=1, help="Folds of each set.")] = 5
-    inner: Annotated[int, typer.Option(min=2, help="Folds to judge candidates by.")] = 3
+    inner: Annotated[int, typer.Option(min=2, help="Inner folds for judging candidates.")] = 3
     steps: Annotated[int, typer.Option(min=25, help="Steps of training, at most.")] = 400
 
 

@@ -73,12 +73,12 @@ class LocalizeOptions(BackendOptions):
         str, typer.Option(help="Photons of a pixel without emitters, to start from, or auto.")
     ] = "auto"
     threshold: Annotated[
-        str, typer.Option(help="Least photons of an emitter, or auto: as --fdr says.")
+        str, typer.Option(help="Least photons of an emitter, or auto: set by --fdr.")
     ] = "auto"
     fdr: Annotated[
         float | None,
         typer.Option(
-            help="Share of false emitters that is allowed: it sets the threshold.",
+            help="Allowed share of false emitters; sets the threshold.",
             show_default="0.05",
         ),
     ] = None

@@ -22,7 +22,9 @@ class EvalOptions:
         Path, typer.Argument(help="CSV file of ThunderSTORM, or .hdf5 file of Picasso.")
     ]
     truth: Annotated[Path, typer.Argument(help="The true positions, in one of these formats.")]
-    tolerance: Annotated[str, typer.Option(help="Farthest match, as in 100nm.")] = "100nm"
+    tolerance: Annotated[str, typer.Option(help="Largest distance of a match, as in 100nm.")] = (
+        "100nm"
+    )
     scale: Annotated[
         str, typer.Option(help="Length of the flat distance: half of it is what a miss costs.")
     ] = "250nm"

@@ -172,14 +172,19 @@ class Smoothed:
     def __init__(self, layer: Layer, label: str, colour: str, smoothing: float = 1.0) -> None:
         self.label, self.colour = label, colour
         self._layer, self._smoothing = layer, smoothing
+        self._last: tuple[Cost, Cost] | None = None  # a cost, and what smooths for it
 
     def of_width(self, smoothing: float) -> Smoothed:
         """Return the layer with another width."""
         return Smoothed(self._layer, self.label, self.colour, smoothing)
 
     def _smooth(self, scores: Tensor, cost: Cost) -> Tensor:
-        # A new cost has its tables made anew, so it is made only where it differs.
-        return smooth_scores(scores, cost if self._smoothing == 1 else cost / self._smoothing)
+        if self._smoothing == 1:
+            return smooth_scores(scores, cost)
+        # A new cost has its tables made anew, so it is made once for the cost of many steps.
+        if self._last is None or self._last[0] is not cost:
+            self._last = (cost, cost / self._smoothing)
+        return smooth_scores(scores, self._last[1])
 
     def loss(self, scores: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
         """``ℓ(α, S f)``."""
