@@ -174,7 +174,8 @@ class DenseCost(Cost):
         check_has_values("cost matrix", original)
         if not bool(torch.isfinite(original).all()):
             raise ValueError(
-                "cost matrix has NaN or infinite values, so no nearest cost exists. Replace them first."
+                "cost matrix has NaN or infinite values, so no nearest cost exists. "
+                "Replace them first."
             )
         eye = torch.eye(original.shape[0], dtype=torch.float64, device=original.device)
         symmetric = ((original + original.mT) / 2).clamp_min(0) * (1 - eye)
