@@ -16,7 +16,7 @@ MANY_ROWS = 256
 
 
 def warm_up(*costs: Cost) -> None:
-    """Compile the kernels for some costs, so that later calls need not wait for it.
+    """Compile the kernels for some costs ahead of time, so that no later call compiles them.
 
     Compiled kernels are cached in the folder of the installation. If that folder is writable, call
     this once after installing. Without this call, the first use of a cost compiles its kernels, and
