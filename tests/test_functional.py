@@ -198,14 +198,14 @@ def test_the_warning_names_rows_gap_iterations_and_the_remedy():
 @pytest.mark.parametrize("method", ["accelerated", "splitting", "growing_set"])
 def test_no_more_iterations_are_advised_where_rounding_is_all_that_is_left(method):
     cost, scores = GridCost((20, 20)), randn(2, 20, 20)
-    with pytest.warns(ConvergenceWarning, match="rounding alone") as caught:
+    with pytest.warns(ConvergenceWarning, match="Rounding alone") as caught:
         solution = gs.solve(scores, cost, tol=1e-15, max_iter=500, method=method)
     message = str(caught[0].message)
     assert "max_iter" not in message
     enough = float(message.split("tol=")[-1].rstrip("."))  # what the message asks for is reached
     assert float(solution.gap.max()) < 2 * enough
     assert gs.solve(scores, cost, tol=enough, method=method).converged.all()
-    with pytest.warns(ConvergenceWarning, match="raise max_iter"):
+    with pytest.warns(ConvergenceWarning, match="Increase max_iter"):
         gs.solve(3 * scores, cost, tol=1e-15, max_iter=2, method="accelerated")
 
 
