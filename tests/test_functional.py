@@ -213,7 +213,7 @@ def test_the_tolerance_that_the_warning_names_holds():
     pixel = torch.arange(64.0, dtype=torch.float64)
     near = torch.exp(-((pixel - 20) ** 2) / 8)
     scores, cost = near[:, None] * near, GridCost((64, 64), p=2) / 2
-    with pytest.warns(ConvergenceWarning, match=r"raise max_iter, or ask for tol=") as caught:
+    with pytest.warns(ConvergenceWarning, match=r"Increase max_iter, or use tol=") as caught:
         gs.solve(scores, cost)
     enough = float(str(caught[0].message).split("tol=")[-1].rstrip("."))
     assert gs.solve(scores, cost, tol=enough).converged.all()
@@ -224,10 +224,10 @@ def test_a_method_that_stops_by_itself_is_not_asked_for_more():
     with pytest.warns(ConvergenceWarning, match="no further progress") as caught:
         found = gs.solve(scores, cost, method="lbfgs")
     message = str(caught[0].message)
-    assert "take method='auto'" in message
+    assert "use method='auto'" in message
     assert "max_iter" not in message
     assert float(found.gap.max()) < float(message.split("tol=")[-1].rstrip(".")) < 0.1
-    with pytest.warns(ConvergenceWarning, match=r"take method='auto'\.$"):
+    with pytest.warns(ConvergenceWarning, match=r"use method='auto'\.$"):
         found = gs.solve(scores, cost / 50, method="lbfgs")
     assert float(found.gap.max()) > 0.1
 

@@ -339,10 +339,10 @@ def _negative(x, old, index, inside, dropped, size, singly):
     far = 1.0
     for p in range(size):
         if x[p] <= 0.0:
-            far = min(far, old[p] / (old[p] - x[p]))
+            far = min(far, _reach(old[p], x[p]))
     count = np.int64(0)
     for p in range(size - 1, -1, -1):
-        blocks = x[p] <= 0.0 and (not singly or old[p] <= far * (old[p] - x[p]))
+        blocks = x[p] <= 0.0 and (not singly or _reach(old[p], x[p]) <= far)
         old[p] += far * (x[p] - old[p])
         if blocks:
             inside[index[p]] = 0
@@ -352,6 +352,12 @@ def _negative(x, old, index, inside, dropped, size, singly):
                 index[q] = index[q + 1]
                 old[q] = old[q + 1]
     return count
+
+
+@inner
+def _reach(old, x):
+    """Return how far a weight can go from the old one towards x, which is not positive."""
+    return old / (old - x) if old > 0.0 else 0.0
 
 
 @functools.partial(inner, reassociate=True)
