@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from geosoftmax_experiments.report import Report, escape, write_csv
+from geosoftmax_experiments.report import Report, made_with, write_csv
 from geosoftmax_experiments.store import Store
 from geosoftmax_experiments.taxonomy.comparison import Comparison
 from geosoftmax_experiments.taxonomy.figures import draw_gains
@@ -52,8 +52,6 @@ def write_report(store: Store, rows: pd.DataFrame, comparison: Comparison) -> Pa
 
 def _what(comparison: Comparison, commits: dict[str, int]) -> list[str]:
     corpus, settings = comparison.corpus, comparison.settings
-    packages = ", ".join(f"{name} {number}" for name, number in settings.versions.items())
-    made = ", ".join(f"{escape(commit)} ({count})" for commit, count in commits.items())
     return [
         f"{len(corpus.names)} groups, {len(corpus.y_train):,} posts to train on and "
         f"{len(corpus.y_test):,} to test on, by date; headers, quotes and footers removed. Linear "
@@ -67,7 +65,7 @@ def _what(comparison: Comparison, commits: dict[str, int]) -> list[str]:
         "Distances and heights count edges. *Group* is the child of the root: alt, comp, misc, …. "
         "Support is the mean number of groups whose probability is not 0. Draws are measured on "
         "the same test posts, so that tests over draws tell the spread of small samples alone.",
-        f"Versions: {packages}. Commits, and how many units each computed: {made}.",
+        made_with(settings.versions, commits),
     ]
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from geosoftmax_experiments.ordinal.summary import FEWEST, signed_ranks
+from geosoftmax_experiments.statistics import FEWEST, signed_ranks
 from geosoftmax_experiments.taxonomy.measures import MEASURES
 from geosoftmax_experiments.taxonomy.models import MODELS
 
