@@ -158,6 +158,31 @@ def test_repr_needs_no_values(cost):
 
 
 @pytest.mark.parametrize(
+    ("positions", "text"),
+    [
+        (4, "LineCost(4, p=1)"),
+        ([0, 1, 5, 30], "LineCost(4 at [0, 1, 5, 30], p=1)"),
+        ([-1.0, 0.0, 1.5], "LineCost(3 at [-1, 0, 1.5], p=1)"),
+        (torch.arange(9.0) ** 2, "LineCost(9 at [0, 1, 4, 9, 16, 25, …, 64], p=1)"),
+    ],
+    ids=["ranks", "uneven", "negative", "many"],
+)
+def test_repr_of_a_line_shows_positions_that_are_not_ranks(positions, text):
+    assert repr(LineCost(positions)) == text
+    assert repr(LineCost(positions) * 2) == f"{text} * 2"
+
+
+@pytest.mark.parametrize("cost", [LineCost(5, p=2), LineCost([0, 1, 5, 30, 31], p=2), GridCost(5)])
+def test_expected_costs_of_signals_that_sum_to_zero(cost):
+    rows = [[0.0] * 5, [1.0, -2.0, 1.0, 0.0, 0.0], [1.0, -1.0, 0.0, 0.0, 1e-9]]
+    alpha = torch.tensor(rows, dtype=torch.float64, requires_grad=True)
+    expected = cost.expected(alpha)
+    assert_close(expected, alpha @ cost.matrix())
+    (slope,) = torch.autograd.grad(expected[:, 1].sum(), alpha)
+    assert_close(slope, cost.matrix()[1].expand(3, 5))
+
+
+@pytest.mark.parametrize(
     "cost",
     [ZeroOneCost(3), LineCost(3), GridCost((2, 3)), TreeCost([-1, 0]), DenseCost([[0.0]])],
     ids=repr,

@@ -17,6 +17,7 @@ import torch
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV, CalibrationDisplay
+from sklearn.ensemble import VotingClassifier
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score, cross_validate
@@ -153,7 +154,7 @@ def test_rows_of_a_matrix_in_the_order_of_the_alphabet_are_warned_of():
     labels = np.array(["low", "mid", "high"])[y]
     matrix = np.abs(np.subtract.outer(np.arange(3.0), np.arange(3.0)))
     for cost in (matrix, DenseCost(matrix)):
-        with pytest.warns(UserWarning, match=r"ordered by the alphabet.*rows of a matrix"):
+        with pytest.warns(UserWarning, match=r"alphabetical order.*depends on their order"):
             GeometricClassifier(cost).fit(X, labels)
         GeometricClassifier(cost, classes=["low", "mid", "high"]).fit(X, labels)
 
@@ -251,7 +252,7 @@ def test_ordered_categories_give_the_order(wrap):
 def test_categories_without_order_are_sorted_labels():
     X, y = ordered(classes=3)
     column = pd.Series(pd.Categorical(np.array(["b", "c", "a"])[y], categories=["b", "c", "a"]))
-    with pytest.warns(UserWarning, match="by the alphabet"):
+    with pytest.warns(UserWarning, match="in alphabetical order"):
         model = GeometricClassifier().fit(X, column)
     assert list(model.classes_) == ["a", "b", "c"]
 
@@ -280,6 +281,26 @@ def test_labels_outside_the_order_are_named():
     X, y = ordered(classes=4)
     with pytest.raises(ValueError, match=r"not in classes: \[3\]; classes is \[0, 1, 2\]"):
         GeometricClassifier(classes=[0, 1, 2]).fit(X, y)
+
+
+@each_estimator
+@pytest.mark.parametrize("text", ["a, b", "ab"])
+def test_classes_that_are_text_are_refused(model, text):
+    X, y = ordered(classes=2)
+    with pytest.raises(ValueError, match=rf"a list of labels, such as \['a.*; got '{text}'"):
+        clone(model).set_params(classes=text).fit(X, np.array(["a", "b"])[y])
+
+
+def test_meta_estimators_that_number_the_labels():
+    """They lose the order, and the error says what to do; the order survives that."""
+    X, y = ordered(classes=3)
+    ratings = ["poor", "fair", "good"]
+    vote = VotingClassifier([("ours", GeometricClassifier(classes=ratings))], voting="soft")
+    with pytest.raises(ValueError, match=r"VotingClassifier .*leave `classes` out"):
+        vote.fit(X, np.array(ratings)[y])
+    numbered = clone(vote).set_params(ours__classes=None).fit(X, y)
+    alone = GeometricClassifier().fit(X, y)
+    np.testing.assert_allclose(numbered.predict_proba(X), alone.predict_proba(X))
 
 
 # ------------------------------------------------------------------ weights
@@ -319,7 +340,7 @@ def test_balanced_weights_with_a_class_that_never_occurs():
 
 def test_weights_that_leave_one_class():
     X, y = ordered()
-    with pytest.raises(ValueError, match="hold only one class, 1"):
+    with pytest.raises(ValueError, match="have only one class, 1"):
         GeometricClassifier().fit(X, y, sample_weight=y == 1)
     with pytest.raises(ValueError, match=r"[Nn]egative"):
         GeometricClassifier().fit(X, y, sample_weight=-np.ones(len(y)))
@@ -405,17 +426,17 @@ def test_inputs_are_left_alone():
         ({"cost": np.zeros(4)}, "cost"),
         ({"cost": LineCost(5)}, r"shape \(5,\), but there are 4 classes"),
         ({"cost": GridCost((2, 2))}, r"shape \(2, 2\), but there are 4 classes"),
-        ({"cost": DenseCost(LineCost(4).matrix().expand(2, 4, 4))}, "one for all samples"),
+        ({"cost": DenseCost(LineCost(4).matrix().expand(2, 4, 4))}, "one cost for all samples"),
         ({"cost": -np.ones((4, 4))}, "cost matrix"),
         ({"scale": 0.0}, "scale must be a positive number; got 0.0"),
         ({"scale": "big"}, "scale must be a positive number; got 'big'"),
         ({"alpha": -1.0}, "alpha must be a non-negative number; got -1.0"),
         ({"alpha": np.nan}, "alpha must be a non-negative number; got nan"),
         ({"tol": 0}, "tol must be a positive number"),
-        ({"max_iter": 0}, "max_iter must be an integer of at least 1; got 0"),
-        ({"max_iter": 1.5}, "max_iter must be an integer of at least 1; got 1.5"),
+        ({"max_iter": 0}, "max_iter must be a positive integer; got 0"),
+        ({"max_iter": 1.5}, "max_iter must be a positive integer; got 1.5"),
         ({"decision": "best"}, "decision must be one of 'auto', 'median'.*got 'best'"),
-        ({"classes": [0, 1, 2, 2, 3]}, "classes holds a label twice"),
+        ({"classes": [0, 1, 2, 2, 3]}, "classes has a label twice"),
         ({"classes": [[0, 1], [2, 3]]}, "classes must be a list of labels"),
         ({"class_weight": "heavy"}, "class_weight"),
     ],
@@ -571,7 +592,7 @@ def test_labels_that_a_taxonomy_does_not_name_are_refused():
     X, y, position = animals()
     with pytest.raises(ValueError, match="does not name"):
         GeometricClassifier(ANIMALS).fit(X, position)
-    with pytest.raises(ValueError, match="leave `classes` out"):
+    with pytest.raises(ValueError, match="Do not pass `classes`"):
         GeometricClassifier(ANIMALS, classes=["bus", "cat", "dog", "van"]).fit(X, y)
     other = TreeCost.from_dict({"a": ["dog", "cat"], "b": ["bus", "van"]})
     with pytest.raises(ValueError, match="differently"):
@@ -582,7 +603,7 @@ def test_labels_that_a_taxonomy_does_not_name_are_refused():
 def test_an_alphabetical_order_is_warned_of(cost):
     X, y, _ = animals()
     y = np.array(["low", "medium", "high"])[np.unique(y, return_inverse=True)[1] % 3]
-    with pytest.warns(UserWarning, match=r"by the alphabet: \['high', 'low', 'medium'\]"):
+    with pytest.warns(UserWarning, match=r"in alphabetical order: \['high', 'low', 'medium'\]"):
         GeometricClassifier(cost).fit(X, y)
     GeometricClassifier(cost, classes=["low", "medium", "high"]).fit(X, y)
     ordered = pd.Categorical(y, ["low", "medium", "high"], ordered=True)
@@ -653,7 +674,7 @@ def test_costs_with_other_positions_are_not_compared():
     X, y = ordered(classes=4)
     uneven = LineCost(UNEVEN)
     model = GeometricClassifierCV([uneven, LineCost(4)], alphas=(1.0,), decision="median")
-    with pytest.raises(ValueError, match=r"positions.*Give scoring"):
+    with pytest.raises(ValueError, match=r"positions.*Pass scoring"):
         model.fit(X, UNEVEN[y])
     model.set_params(scoring="accuracy").fit(X, UNEVEN[y])
     same = GeometricClassifierCV([uneven, LineCost(UNEVEN, p=2), ZeroOneCost(4)], alphas=(1.0,))

@@ -134,7 +134,7 @@ def test_equal_decisions_are_one_and_ties_go_to_the_first():
     by_loss = GeometricClassifierCV(
         decision=np.array(["mean", "mode"]), scoring="neg_log_loss", alphas=(1.0,), cv=3
     )
-    with pytest.warns(UserWarning, match="is the same for all of decision"):
+    with pytest.warns(UserWarning, match="gives the same scores for all of decision"):
         by_loss.fit(X, y)
     assert by_loss.decision_ == "mean"
     alike = GeometricClassifierCV("zero-one", decision=["cost", "mode"], alphas=(1.0,), cv=3)
@@ -209,11 +209,11 @@ def test_a_fold_without_weight_is_refused():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"alphas": ()}, "alphas must be a list of numbers, with at least one"),
-        ({"alphas": 3.0}, "alphas must be a list of numbers"),
+        ({"alphas": ()}, "alphas must be a list of at least one number"),
+        ({"alphas": 3.0}, "alphas must be a list of at least one number"),
         ({"alphas": [1.0, -1.0]}, r"alphas\[1\] must be a non-negative number; got -1.0"),
         ({"scales": [0.0]}, r"scales\[0\] must be a positive number"),
-        ({"scales": "wide"}, "scales must be a list of numbers"),
+        ({"scales": "wide"}, "scales must be a list of at least one number"),
         ({"scoring": "no such"}, "no such"),
         ({"cv": 1}, "k-fold"),
     ],

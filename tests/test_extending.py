@@ -102,7 +102,7 @@ class ToySolver(Solver):
     def accepts(self, cost, request):
         if request.device.type != "cpu" or cost.batch_shape or cost.size > 30:
             return "it solves one cost with up to 30 outputs, on CPUs"
-        return None if request.method == "toy" else "it is only chosen by name"
+        return None if request.method == "toy" else "it runs only by name"
 
     def prepare(self, cost, request):
         kernel, K = Products(cost), cost.detach().kernel().numpy()
@@ -132,7 +132,7 @@ class TestToySolver(RowsAreIndependent, SolverContract):
 
 
 def test_a_method_that_does_not_fit_says_why():
-    with pytest.raises(ValueError, match=r"'toy' does not fit .*: it solves one cost with up to"):
+    with pytest.raises(ValueError, match=r"'toy' does not accept .*: it solves one cost with"):
         geometric_softmax(torch.zeros(40), LineCost(40), method="toy")
 
 

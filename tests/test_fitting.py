@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from geosoftmax import DenseCost, LineCost, TreeCost, ZeroOneCost, geometric_logistic_loss
 from geosoftmax.estimators import GeometricClassifier, _fitting
 from geosoftmax.estimators._design import Design
-from geosoftmax.estimators._fitting import Losses, Memory, Objective, minimise, start
+from geosoftmax.estimators._fitting import Losses, Memory, Objective, _search, minimise, start
 from geosoftmax.solvers import registry
 
 COSTS = {
@@ -64,7 +64,7 @@ def test_value_is_that_of_the_public_loss(cost, kind):
     coef, intercept = problem.design.coefficients(V)
     data = samples(kind, classes=min(cost.size, 6))
     expected = by_definition(*data, cost, problem.penalty, coef, intercept)
-    assert problem.evaluate(V)[0] == pytest.approx(expected, rel=1e-8)
+    assert problem.point(V).value == pytest.approx(expected, rel=1e-8)
 
 
 @pytest.mark.parametrize("kind", INPUTS)
@@ -77,9 +77,9 @@ def test_gradient_against_differences(cost, kind):
     size = 1 / np.sqrt(np.append(problem.design.variances, 1.0) + 1e-3)[:, None]
     V += 0.2 * size * rng.normal(size=V.shape)
     step = size * rng.normal(size=V.shape)
-    _, gradient = problem.evaluate(V)
+    gradient = problem.point(V).gradient
     eps = 1e-6
-    ahead, back = problem.evaluate(V + eps * step)[0], problem.evaluate(V - eps * step)[0]
+    ahead, back = (problem.point(V + sign * eps * step).value for sign in (1, -1))
     assert (gradient * step).sum() == pytest.approx((ahead - back) / (2 * eps), rel=1e-5, abs=1e-7)
 
 
@@ -99,7 +99,7 @@ def test_largest_entry_is_that_of_the_gradient_in_the_coefficients(kind):
     value = (torch.from_numpy(weight) * losses).sum() + 0.5 * problem.penalty * W.square().sum()
     value.backward()
     expected = max(float(W.grad.abs().max()), float(c.grad.abs().max()))
-    assert problem.design.largest(problem.evaluate(V)[1]) == pytest.approx(expected, rel=1e-7)
+    assert problem.design.largest(problem.point(V).gradient) == pytest.approx(expected, rel=1e-7)
 
 
 @pytest.mark.parametrize("name", ["squared", "absolute", "zero-one", "tree", "points"])
@@ -161,7 +161,7 @@ def test_scores_that_overflow_are_a_step_too_far():
     V = start(problem.design, problem.losses)
     V[0] = 1e308
     with np.errstate(over="ignore", invalid="ignore"):  # as `minimise` does
-        assert not problem.evaluate(V)[0] < np.inf
+        assert not problem.point(V).value < np.inf
 
 
 # ------------------------------------------------------------------ the optimum
@@ -193,7 +193,7 @@ def test_optimum_against_scipy_on_the_public_functions(name, kind):
     options = {"maxiter": 5000, "maxfun": 10000, "gtol": 1e-9, "ftol": 0.0}
     zero = np.zeros(cost.size * (dense.shape[1] + 1))
     theirs = optimize.minimize(fun, zero, jac=True, method="L-BFGS-B", options=options)
-    value = problem.evaluate(ours.V)[0]
+    value = problem.point(ours.V).value
     assert value <= theirs.fun + 1e-9
     assert value == pytest.approx(theirs.fun, rel=1e-4)
 
@@ -269,3 +269,27 @@ def test_many_coefficients_remember_fewer_steps(monkeypatch):
     monkeypatch.setattr(_fitting, "MOST_NUMBERS", 1)
     monkeypatch.setattr(_fitting, "FEWEST_STEPS", 3)
     assert np.allclose(model.fit(X, labels).coef_, usual, atol=1e-6)
+
+
+# ------------------------------------------------------------------ the axes
+
+
+@pytest.mark.parametrize("sparse_input", [False, True])
+def test_axes_of_many_features_are_found_where_features_are_correlated(sparse_input):
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(900, 400))
+    weight = np.full(900, 1 / 900)
+    mixed = noise @ (rng.normal(size=(400, 400)) * np.linspace(1, 0.01, 400)[:, None] ** 2)
+    for X, correlated in ((noise + 3.0, False), (mixed + 3.0, True)):
+        X = sparse.csr_array(X) if sparse_input else X
+        assert (Design(X, weight, True).axes is not None) == correlated
+
+
+def test_scores_of_a_search_are_those_of_its_point():
+    problem = objective()
+    here = problem.point(start(problem.design, problem.losses))
+    ahead = _search(problem, here, -here.gradient)
+    fresh = problem.point(ahead.V)
+    np.testing.assert_allclose(ahead.scores, fresh.scores, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(ahead.gradient, fresh.gradient, rtol=0, atol=1e-13)
+    assert ahead.value == pytest.approx(fresh.value, rel=1e-14)

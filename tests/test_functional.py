@@ -198,15 +198,38 @@ def test_the_warning_names_rows_gap_iterations_and_the_remedy():
 @pytest.mark.parametrize("method", ["accelerated", "splitting", "growing_set"])
 def test_no_more_iterations_are_advised_where_rounding_is_all_that_is_left(method):
     cost, scores = GridCost((20, 20)), randn(2, 20, 20)
-    with pytest.warns(ConvergenceWarning, match="rounding alone") as caught:
+    with pytest.warns(ConvergenceWarning, match="Rounding alone") as caught:
         solution = gs.solve(scores, cost, tol=1e-15, max_iter=500, method=method)
     message = str(caught[0].message)
     assert "max_iter" not in message
     enough = float(message.split("tol=")[-1].rstrip("."))  # what the message asks for is reached
     assert float(solution.gap.max()) < 2 * enough
     assert gs.solve(scores, cost, tol=enough, method=method).converged.all()
-    with pytest.warns(ConvergenceWarning, match="raise max_iter"):
+    with pytest.warns(ConvergenceWarning, match="Increase max_iter"):
         gs.solve(3 * scores, cost, tol=1e-15, max_iter=2, method="accelerated")
+
+
+def test_the_tolerance_that_the_warning_names_holds():
+    pixel = torch.arange(64.0, dtype=torch.float64)
+    near = torch.exp(-((pixel - 20) ** 2) / 8)
+    scores, cost = near[:, None] * near, GridCost((64, 64), p=2) / 2
+    with pytest.warns(ConvergenceWarning, match=r"raise max_iter, or ask for tol=") as caught:
+        gs.solve(scores, cost)
+    enough = float(str(caught[0].message).split("tol=")[-1].rstrip("."))
+    assert gs.solve(scores, cost, tol=enough).converged.all()
+
+
+def test_a_method_that_stops_by_itself_is_not_asked_for_more():
+    scores, cost = randn(2, 28, 28).float(), GridCost((28, 28), p=2)
+    with pytest.warns(ConvergenceWarning, match="no further progress") as caught:
+        found = gs.solve(scores, cost, method="lbfgs")
+    message = str(caught[0].message)
+    assert "take method='auto'" in message
+    assert "max_iter" not in message
+    assert float(found.gap.max()) < float(message.split("tol=")[-1].rstrip(".")) < 0.1
+    with pytest.warns(ConvergenceWarning, match=r"take method='auto'\.$"):
+        found = gs.solve(scores, cost / 50, method="lbfgs")
+    assert float(found.gap.max()) > 0.1
 
 
 @pytest.mark.parametrize(

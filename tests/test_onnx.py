@@ -206,7 +206,7 @@ def test_a_method_by_its_name():
     (alpha,) = Exported(Function(cost, "hull"), scores)(scores)
     torch.testing.assert_close(alpha, geometric_softmax(scores, cost), rtol=0, atol=AGREEMENT)
     said = refusal(lambda: Exported(Function(cost, "accelerated"), scores))
-    assert "method 'accelerated' has no form in ONNX's operators" in said
+    assert "method 'accelerated' has no ONNX form for this cost" in said
 
 
 @pytest.mark.slow

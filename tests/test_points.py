@@ -98,10 +98,21 @@ def test_missing_points_are_marked_and_can_be_left_out():
     alpha, present = point_target(points, (3, 4))
     assert present.tolist() == [True, False, True]
     scores = torch.randn(3, 3, 4, requires_grad=True)
-    loss = geometric_logistic_loss(scores, alpha, GridCost((3, 4)), reduction="none")
-    loss[present].sum().backward()
+    geometric_logistic_loss(scores[present], alpha[present], GridCost((3, 4))).backward()
     assert float(scores.grad[1].abs().max()) == 0
     assert float(scores.grad[0].abs().max()) > 0
+
+
+def test_missing_points_are_never_trained_on():
+    points = torch.tensor([[1.5, 2.0], [float("nan"), float("nan")]], requires_grad=True)
+    alpha = point_target(points, (3, 4)).alpha
+    assert alpha[1].isnan().all()
+    with pytest.raises(ValueError, match=r"missing are NaN.*leave them out, by `present`"):
+        geometric_logistic_loss(torch.randn(2, 3, 4), alpha, GridCost((3, 4)))
+    with pytest.raises(ValueError, match=r"sums to 0 .*Leave such rows out"):
+        geometric_logistic_loss(torch.randn(2, 3, 4), alpha.nan_to_num(), GridCost((3, 4)))
+    (slope,) = torch.autograd.grad(alpha[0, 1].sum(), points)
+    assert slope[1].tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)

@@ -157,7 +157,7 @@ TAKES_DISTRIBUTION = {
     ("row", "words"),
     [
         ([0.5, 0.5, 0.5], ["sum to 1", "1.5", "Divide"]),
-        ([0.0, 0.0, 0.0], ["sum to 1", "Divide"]),
+        ([0.0, 0.0, 0.0], ["sum to 1", "Leave such rows out"]),
         ([1.2, -0.2, 0.0], ["negative", "-0.2", "clamp"]),
         ([math.nan, 0.5, 0.5], ["NaN", "distribution"]),
         ([math.inf, 0.0, 0.0], ["infinite", "distribution"]),

@@ -1,18 +1,18 @@
 """All derivatives.
 
-Functions of the maths are given to autograd by rules of their own; the rest is plain torch on top
-of them. Each rule takes the value that a solver found, so that none solves (QP) for it again:
+A few functions have their own derivative rules, and the rest is plain torch on top of them. Each
+rule takes the value that a solver found, so it does not solve (QP) again:
 
 - `minimiser`: ``u(b, θ)`` of (QP). One solve on the support: ``K_SS du = db - dK u``.
-- `log_sum_exp`: ``∂/∂f = α``, ``∂/∂θ = -⟨u, ∂K u⟩ / Z``; no solve at all.
+- `log_sum_exp`: ``∂/∂f = α``, ``∂/∂θ = -⟨u, ∂K u⟩ / Z``. No solve.
 - `scaling`: ``v(α, θ)`` with ``v · Kv = α``: ``(D_h + D_v K) dv = dα - v ∂K v``.
 - `negentropy`: ``∂Ω/∂α`` is the potential, ``∂Ω/∂θ = ⟨v, ∂K v⟩``.
-- `fused_loss` and its siblings: the slope came with the loss. Should second derivatives be asked
-  for, the slope is made once more, as a function: that alone solves (QP) a second time.
+- `fused_loss` and its siblings: the solver returned the slope with the loss. Only second
+  derivatives compute the slope again, as a function, and solve (QP) a second time.
 
-``θ`` is the parameter of the cost. Rules are written with differentiable pieces, so that second
-derivatives follow. ``jvp`` rules live in subclasses because ``torch.compile`` refuses functions
-that have one.
+``θ`` is the parameter of the cost. The rules are themselves differentiable, so second derivatives
+work. The ``jvp`` rules are in subclasses, because ``torch.compile`` rejects functions that have
+one.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from geosoftmax.solvers.plans import PLANS
 from geosoftmax.solvers.products import Averages, Products
 from geosoftmax.validation import is_concrete, is_onnx_export, is_readable
 
-#: Rounds of Chebyshev's method for a linear system of `scaling`, to float64 precision.
+#: Rounds of Chebyshev's method that solve the linear system of `scaling` to float64 precision.
 ROUNDS = 22
 
 
 def signal_dims(cost: Cost) -> tuple[int, ...]:
-    """Return the dimensions that hold one sample."""
+    """Return the dimensions of one sample."""
     return tuple(range(-len(cost.shape), 0))
 
 
@@ -56,14 +56,14 @@ def expand(per_sample: Tensor, cost: Cost) -> Tensor:
 
 
 def product(u: Tensor, cost: Cost) -> Tensor:
-    """Return ``K u``: prepared, unless its derivative in the parameter of the cost is asked for."""
+    """Return ``K u``. Prepared matrices are used, unless the cost needs a gradient."""
     if is_constant(cost.parameter) and is_concrete(u):
         return PLANS.get(cost, "products", lambda: Products(cost)).matvec(u)
     return cost.matvec(u)
 
 
 def average(u: Tensor, cost: Cost) -> Tensor:
-    """Return means of ``u``, weighed by ``exp(-C)``, the same way."""
+    """Return means of ``u``, weighted by ``exp(-C)``, in the same way."""
     if is_constant(cost.parameter) and is_concrete(u):
         return PLANS.get(cost, "averages", lambda: Averages(cost * 2))(u)
     return (cost * 2).average(u)
@@ -92,7 +92,7 @@ def softmax(f: Tensor, u: Tensor, alpha: Tensor, cost: Cost) -> Tensor:
     b, _ = half_exponential(f, cost)
     weighted = minimiser(b, u, cost) * b
     again = weighted / weighted.sum(signal_dims(cost), keepdim=True)
-    return again + (alpha - again).detach()  # the same bits, whether gradients are asked for or not
+    return again + (alpha - again).detach()  # the same bits, with and without gradients
 
 
 def log_sum_exp(f: Tensor, u: Tensor, alpha: Tensor, value: Tensor, cost: Cost) -> Tensor:
@@ -112,8 +112,8 @@ def fused_loss(
 ) -> Tensor:  # fmt: skip
     """Return the loss as a function of ``f``, given its slope ``Σα · softmax - α``.
 
-    With a share, the sum of the samples' shares, and the slope is that of the share. The options
-    are those that solve it once more, should second derivatives be asked for.
+    If a share is given, return the sum over samples; the slope already contains the share. Second
+    derivatives solve again, with these options.
     """
     part = 1.0 if share is None else share
 
@@ -145,7 +145,7 @@ def fused_index_loss(
 def potential_loss(
     g: Tensor, target: Tensor, loss: Tensor, slope: Tensor, cost: Cost, share: float | None
 ) -> Tensor:
-    """Return the loss of the potential layer, the same way."""
+    """Return the loss of the potential layer, in the same way."""
     part = 1.0 if share is None else share
 
     def slope_of(g: Tensor, target: Tensor) -> Tensor:
@@ -163,7 +163,7 @@ def _with_slope(
     f: Tensor, target: Tensor, loss: Tensor, slope: Tensor, cost: Cost, share: float | None,
     slope_of: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:  # fmt: skip
-    """Give a loss its slope; with a share, of which it is the sum."""
+    """Attach its slope to a loss; with a share, sum the loss."""
     total, dimensions = (loss, len(cost.shape)) if share is None else (loss.sum(), 0)
     return _apply_fused_loss(f, target, (total, slope), dimensions, slope_of)
 
@@ -203,9 +203,9 @@ def fused_negentropy(
 
 
 def log_product(v: Tensor, cost: Cost, log_v: Tensor | None = None) -> Tensor:
-    """Return ``log(K v)``: in the log domain, without gradient, where the product underflows.
+    """Return ``log(K v)``; where the product underflows, in the log domain, without gradient.
 
-    Where ``v`` itself may have underflowed, its logarithm says what it was.
+    Pass `log_v` if ``v`` itself may have underflowed.
     """
     h = product(v, cost)
     enough = h > tiny(h.dtype)
@@ -222,22 +222,22 @@ def log_product(v: Tensor, cost: Cost, log_v: Tensor | None = None) -> Tensor:
 
 
 def _rule(reverse: type[Function], forward: type[Function]) -> Any:
-    """Choose the class with a jvp wherever that is allowed."""
+    """Choose the class with a jvp, if it is allowed."""
     return reverse if torch.compiler.is_compiling() else forward
 
 
 def tiny(dtype: torch.dtype) -> float:
-    """Return the smallest product with ``K`` that still has all its digits."""
+    """Return the smallest product with ``K`` that still has full precision."""
     return torch.finfo(dtype).tiny / torch.finfo(dtype).eps
 
 
 def has_plain_gradient(f: Tensor, *constants: Tensor) -> bool:
-    """Whether only derivatives in ``f``, in reverse mode, can be asked for."""
+    """Return whether only derivatives in ``f``, in reverse mode, can be requested."""
     return is_concrete(f) and is_constant(*constants)
 
 
 def is_constant(*tensors: Tensor) -> bool:
-    """Whether no derivative can be asked of these: then the rules, which are slow, are left out."""
+    """Return whether these need no derivatives: then the rules, which are slow, are skipped."""
     if not is_concrete(*tensors):
         return is_onnx_export()  # a model in ONNX has no derivatives
     if is_forward_mode():
@@ -246,7 +246,7 @@ def is_constant(*tensors: Tensor) -> bool:
 
 
 def is_forward_mode() -> bool:
-    """Whether derivatives are asked for in forward mode."""
+    """Return whether forward-mode differentiation is active."""
     return forward_ad._current_level >= 0
 
 
@@ -260,7 +260,7 @@ def _parameter_vjp(cost: Cost, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _parameter_jvp(cost: Cost, theta: Tensor, x: Tensor, dtheta: Tensor) -> Tensor:
-    """Return ``∂K(θ)[dθ] x``: the transpose of the rule above, so in reverse mode only."""
+    """Return ``∂K(θ)[dθ] x``, as the transpose of the rule above: reverse mode is enough."""
     zero = torch.zeros_like(x)
     transpose = torch.func.vjp(lambda y: _parameter_vjp(cost, theta, x, y), zero)[1]
     return transpose(dtheta)[0]
@@ -305,7 +305,7 @@ def _support_solve(rhs: Tensor, theta: Tensor, support: Tensor, cost: Cost) -> T
 
 
 class _Rule(Function):
-    """A function of a signal and of ``θ``, given with a value that a solver found; cost last."""
+    """A function of a signal, ``θ``, a value that a solver found, and (last) the cost."""
 
     generate_vmap_rule = True
 
@@ -344,11 +344,11 @@ class _MinimiserForward(_Minimiser):
 
 
 class _FusedLoss(Function):
-    """A value or loss that came with its slope in the scores, and has no other derivative.
+    """A value or loss with a known slope in the scores, and no other derivative.
 
-    `found` is both, in a tuple: of an argument that is returned torch would make a view.
-    `dimensions` are those of a signal that the loss does not have; ``slope_of(f, target)`` is the
-    slope once more, as a function of the scores.
+    `found` has both in a tuple, because torch makes a view of an argument that is returned.
+    `dimensions` is the number of dimensions that the scores have and the loss does not.
+    ``slope_of(f, target)`` computes the slope again, as a function of the scores.
     """
 
     @staticmethod
@@ -363,14 +363,14 @@ class _FusedLoss(Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         f, target, slope = ctx.saved_tensors
-        if torch.is_grad_enabled():  # it will be differentiated once more
+        if torch.is_grad_enabled():  # second derivatives are needed
             slope = ctx.slope_of(f, target)
         if ctx.dimensions:
             grad = grad[(..., *[None] * ctx.dimensions)]
         return slope * grad, None, None, None, None
 
 
-#: As ``_FusedLoss.apply``, less what only transforms of torch.func need: none is active here.
+#: ``_FusedLoss.apply`` without the overhead for transforms of torch.func: none is active here.
 _apply_fused_loss: Callable[..., Tensor] = super(Function, _FusedLoss).apply  # pyright: ignore
 
 

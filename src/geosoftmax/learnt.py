@@ -1,7 +1,7 @@
-"""Costs that are learnt: modules that hold the points or embeddings that a cost is made of.
+"""Costs that are learnt: modules whose parameter is the points or embeddings behind a cost.
 
-Distances between points are valid costs wherever the points are. A matrix is not: gradient steps on
-its entries take it out of the valid costs. `geosoftmax.nn` takes these modules in place of a cost.
+Distances between points are valid costs wherever the points are. Gradient steps on the entries of a
+matrix can make it invalid. The modules of `geosoftmax.nn` accept these modules in place of a cost.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["LearntCost", "LearntEmbeddings", "LearntPoints", "warn_of_collapse"]
 
 
 class LearntCost(nn.Module, ABC):
-    """A module with one parameter, of which it makes a cost. `cost` is the cost as it is now."""
+    """A module with one parameter, from which it makes a cost. `cost` is the current cost."""
 
     #: The name of the parameter, an attribute.
     parameter_name: ClassVar[str]
-    #: What a state dict must agree with.
+    #: Compared with that of a state dict on loading.
     signature: str
-    #: The parameter as `to_empty` left it, without values, and its version: a write changes it.
+    #: The parameter as `to_empty` left it, without values, and its version, which a write changes.
     _empty: tuple[Tensor, int] | None = None
 
     def __init__(self, values: Any, scale: float) -> None:
@@ -42,19 +42,18 @@ class LearntCost(nn.Module, ABC):
 
     @abstractmethod
     def _make(self, values: Tensor, validate: bool) -> DenseCost:
-        """Return the cost of the values of the parameter."""
+        """Return the cost for these values of the parameter."""
 
     @property
     def cost(self) -> DenseCost:
-        """The cost. Where no gradients are asked for, it is one object while the values stay."""
+        """The cost. Without gradients, it stays the same object until the values change."""
         values = getattr(self, self.parameter_name)
         if self._is_empty:
             raise ValueError(
-                f"the {self.parameter_name} of {type(self).__name__} hold no values yet: the "
-                "module was made on the meta device. Load a state into it first, with "
-                "load_state_dict."
+                f"the {self.parameter_name} of {type(self).__name__} have no values yet: the "
+                "module was made on the meta device. Load a state first, with load_state_dict."
             )
-        # On a GPU nothing is checked, so that nothing is waited for.
+        # A check on a GPU would synchronise with the host.
         validate = not values.is_cuda
         learning = torch.is_grad_enabled() and values.requires_grad
         if learning or not is_concrete(values) or values.is_inference():
@@ -79,7 +78,7 @@ class LearntCost(nn.Module, ABC):
         return empty is not None and empty[0] is values and empty[1] == values._version
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LearntCost:
-        """Move as every module does, but keep the geometry out of half precision."""
+        """Move as every module does, but do not convert the geometry to half precision."""
         before = getattr(self, self.parameter_name).data
         super()._apply(fn, recurse)
         after = getattr(self, self.parameter_name)
@@ -95,7 +94,7 @@ class LearntCost(nn.Module, ABC):
 
 
 def _reads_values(make: Callable[..., None]) -> Callable[..., None]:
-    """Let a constructor check the numbers that it is given, also under ``torch.device("meta")``."""
+    """Let a constructor check the values of its arguments, also under ``torch.device("meta")``."""
 
     @functools.wraps(make)
     def made(self: LearntCost, *args: Any, **kwargs: Any) -> None:
@@ -113,12 +112,12 @@ def _reads_values(make: Callable[..., None]) -> Callable[..., None]:
 class LearntPoints(LearntCost):
     """``scale · |x_i - x_j|^p`` between points that are learnt.
 
-    Give it to a module of `geosoftmax.nn` in place of a cost; several modules may share one.
+    Pass it to a module of `geosoftmax.nn` in place of a cost. Several modules may share one.
 
     Parameters
     ----------
     points : array_like or nn.Parameter, shape (d, n) or (*batch, d, n)
-        Where they start. No two may coincide. A parameter is used as it is, not copied.
+        The initial points. No two may coincide. An ``nn.Parameter`` is used itself, not copied.
     p : float
         As for `DenseCost.from_points`.
     scale : float
@@ -143,7 +142,7 @@ class LearntPoints(LearntCost):
     def __init__(self, points: Any, p: float = 2.0, *, scale: float = 1.0) -> None:
         super().__init__(points, scale)
         self.p = check_power(p)
-        self._make(self.points.detach(), validate=True)  # refuses what has no geometry
+        self._make(self.points.detach(), validate=True)  # raises an error if the cost is invalid
         self.signature = f"LearntPoints|{self.p!r}|{self.scale!r}"
 
     def _make(self, values: Tensor, validate: bool) -> DenseCost:
@@ -161,8 +160,8 @@ class LearntEmbeddings(LearntCost):
     Parameters
     ----------
     embeddings : array_like or nn.Parameter, shape (d, n) or (*batch, d, n)
-        Where they start. No two may have one direction. A parameter is used as it is, not copied:
-        such as the weight of a `torch.nn.Embedding`.
+        The initial embeddings. No two may have the same direction. An ``nn.Parameter``, such as the
+        weight of a `torch.nn.Embedding`, is used itself, not copied.
     scale : float
         The factor of the cost, which is not learnt.
 
@@ -190,22 +189,22 @@ class LearntEmbeddings(LearntCost):
 
 
 def _times(cost: DenseCost, scale: float) -> DenseCost:
-    """Return a multiple, unchecked: costs between points are usable at every scale."""
+    """Return a multiple without a check: costs between points are valid at every scale."""
     return cost if scale == 1 else cost.with_parameter(cost.C * scale)
 
 
 def warn_of_collapse() -> None:
-    """Say what becomes of a cost that is learnt from classes."""
+    """Warn that a cost learnt from class indices shrinks to zero."""
     warnings.warn(
-        "the cost is learnt from class indices, or from distributions that are one class each. "
-        "Whatever the scores are, their loss is least where the cost is zero: it will shrink to "
-        "zero. Learn it from distributions (label_smoothing makes some), or choose its scale by "
-        "validation.",
+        "the cost is learnt from class indices, or from distributions with one class each. It "
+        "will shrink to zero: for such targets a smaller cost always has a smaller loss, whatever "
+        "the scores are. Learn it from distributions (label_smoothing makes some), or choose its "
+        "scale by validation.",
         UserWarning,
         stacklevel=6,
     )
 
 
-# Compiled calls warn where they are traced. `torch.compiler.assume_constant_result` does this, and
-# imports the compiler, which takes as long as all of torch.
+# Compiled calls warn when they are traced. `torch.compiler.assume_constant_result` would do this,
+# but it imports the compiler, which takes as long as importing torch.
 setattr(warn_of_collapse, "_dynamo_marked_constant", True)  # noqa: B010

@@ -1,15 +1,15 @@
-"""Solves as one step, opaque to autograd, ``torch.func`` and ``torch.compile``.
+"""Solves as single operations, opaque to autograd, ``torch.func`` and ``torch.compile``.
 
-Where nothing traces or transforms a call, a plan is looked up and run directly. Elsewhere the same
-happens inside a custom operator. Operators take and return plain tensors, and know nothing of
-derivatives (`autograd` does).
+If nothing traces or transforms a call, its plan is looked up and run directly. Otherwise a custom
+operator does the same. Operators take and return plain tensors, and have no derivatives (`autograd`
+has them).
 
-**How a compiled graph finds its plan.** An operator sees tensors and text alone. So a cost travels
-as its signature, its tensors, and its *handle*: an empty tensor that carries a weak reference to
-the cost. A graph passes on the very tensors that it was called with, so the reference leads back to
-the cost and, through the cache of plans, to what was prepared for it. No registry of costs is
-needed. Where the reference leads nowhere, or to a cost with other tensors (a scale that is learnt
-in the graph), the cost is rebuilt from signature and tensors, and its plan is made for that call.
+**How a compiled graph finds its plan.** An operator can only take tensors and text. So a cost is
+passed as its signature, its tensors, and its *handle*: an empty tensor that carries a weak
+reference to the cost. A graph passes on the same tensor objects that it was called with. So the
+reference leads back to the cost and, through the plan cache, to its plans. No registry of costs is
+needed. If the reference is dead, or its cost has other tensors (a scale that is learnt in the
+graph), the cost is rebuilt from signature and tensors, and its plan is made for that call.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from geosoftmax.solvers.base import Fused, Plan, Purpose, Request, SinkhornPlan
 from geosoftmax.solvers.portable import ADVICE
 from geosoftmax.validation import check_distribution_values, is_concrete, is_onnx_export
 
-#: Residual of log(v · Kv / α) that counts as solved.
+#: The largest residual of log(v · Kv / α) that counts as solved.
 SINKHORN_ACCEPTED = 1e-9
-#: How far below the largest score, in units of f/2, a score may lie before b underflows.
+#: b underflows if a score lies further than this, in units of f/2, below the largest score.
 FAR_BELOW = 700.0
 
 
 class Options(NamedTuple):
-    """What a solve of (QP) is asked for."""
+    """The options of a solve of (QP)."""
 
     purpose: Purpose
     tol: float
@@ -59,7 +59,7 @@ def _solve(scores: Tensor, cost: Cost, options: Options, init: Tensor | None) ->
 
 
 def predict(scores: Tensor, cost: Cost, options: Options) -> Tensor:
-    """Return ``alpha`` alone, of scores and a cost that nothing differentiates."""
+    """Return ``alpha`` only, for scores and a cost that need no gradients."""
     if is_onnx_export():
         return solve(scores, cost, options)[0]
     return running.predict(plan_of(scores, cost, options), scores.detach(), options.max_iter)
@@ -82,7 +82,7 @@ def method_of(scores: Tensor, cost: Cost, options: Options) -> str:
 
 
 def per_row(cost: Cost, batch: torch.Size) -> Cost:
-    """Return a cost with one matrix per row, where it has one per sample."""
+    """Return a cost with one matrix per flattened row, if it has one per sample."""
     if not cost.batch_shape or (len(batch) == 1 and tuple(batch) == cost.batch_shape):
         return cost
     C = cost.parameter
@@ -128,7 +128,7 @@ def _(scores: Tensor, cost_tensors, cost_signature, dimensions, *options) -> Any
 
 
 def support_solve(rhs: Tensor, support: Tensor, cost: Cost) -> Tensor:
-    """``x`` with ``K_SS x_S = rhs_S`` on the support and 0 elsewhere."""
+    """Return ``x`` with ``K_SS x_S = rhs_S`` on the support and 0 elsewhere."""
     if is_concrete(rhs, support, cost.parameter):
         with torch.no_grad():
             return _support_solve(rhs, support, cost)
@@ -159,7 +159,7 @@ def _(rhs: Tensor, support: Tensor, cost_tensors, cost_signature) -> Tensor:
 
 
 def sinkhorn(alpha: Tensor, cost: Cost, name: str, sum_tolerance: float, *, single: bool) -> Tensor:
-    """``v ≥ 0`` with ``v · Kv = α``; `single` if the digits of float32 are enough."""
+    """Return ``v ≥ 0`` with ``v · Kv = α``; `single` means that float32 precision is enough."""
     if is_concrete(alpha, cost.parameter):
         with torch.no_grad():
             return _sinkhorn(alpha, cost, name, sum_tolerance, single)
@@ -174,8 +174,8 @@ def _sinkhorn(alpha: Tensor, cost: Cost, name: str, sum_tolerance: float, single
     if residual is not None and not float(residual.max()) <= SINKHORN_ACCEPTED:
         count = int((residual > SINKHORN_ACCEPTED).sum())
         warnings.warn(
-            f"the Sinkhorn potential of {count} of {residual.numel()} rows was not reached: "
-            f"worst residual {float(residual.max()):.1e} (aimed at {SINKHORN_ACCEPTED:.0e}).",
+            f"the Sinkhorn potential of {count} of {residual.numel()} rows did not converge: the "
+            f"worst residual is {float(residual.max()):.1e}, above {SINKHORN_ACCEPTED:.0e}.",
             solvers.ConvergenceWarning,
             stacklevel=2,
         )
@@ -214,11 +214,11 @@ def _(alpha: Tensor, cost_tensors, cost_signature, name, sum_tolerance, single) 
 
 
 def _refuse_onnx(operator: str) -> None:
-    """Say what exports instead, where an operator of ours is on its way into an ONNX model."""
+    """Raise an error that says what to export instead, if an ONNX export reaches an operator."""
     if torch.onnx.is_in_onnx_export():
         raise ValueError(
-            f"the operator {operator} cannot be exported to ONNX. Give torch.onnx.export the "
-            "module itself, not a program that torch.export captured, and let it end in "
+            f"the operator {operator} cannot be exported to ONNX. Pass torch.onnx.export the "
+            "module itself, not a program captured by torch.export. The module must end with "
             f"GeometricSoftmax, PotentialSoftmax or SmoothScores. {ADVICE}."
         )
 
@@ -231,7 +231,7 @@ def _encode(cost: Cost) -> tuple[list[Tensor], str]:
 
 
 def _decode(tensors: list[Tensor], signature: str) -> Cost:
-    """Return the cost that its handle refers to, if it has these values; else rebuild it."""
+    """Return the cost that the handle refers to, if it has these tensors; else rebuild it."""
     handle, *parts = tensors
     reference = getattr(handle, "cost_reference", None)
     cost = None if reference is None else reference()
@@ -241,7 +241,7 @@ def _decode(tensors: list[Tensor], signature: str) -> Cost:
 
 
 def _is_same(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors are one piece of memory, seen in one way."""
+    """Return whether two tensors are the same view of the same memory."""
     return (
         one.data_ptr() == other.data_ptr()
         and one.shape == other.shape
@@ -254,10 +254,10 @@ def _is_same(one: Tensor, other: Tensor) -> bool:
 
 
 def _register_vmap(op: Any, signals: tuple[int, ...], tensors: int, outputs: int) -> None:
-    """Give an operator its batching rule: signals take any leading dimensions as they are.
+    """Register the vmap rule of an operator: signals accept extra leading dimensions.
 
-    `signals` are the positions of arguments with batch dimensions, `tensors` that of the cost's
-    tensors. Where a tensor of the cost itself is batched, one call is made for each.
+    `signals` are the positions of arguments with batch dimensions. `tensors` is the position of the
+    cost's tensors. If one of those is batched, the operator is called once per entry of the batch.
     """
 
     def rule(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""Compiling ahead of time."""
+"""Compile kernels ahead of time."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from geosoftmax.costs.base import Cost
 from geosoftmax.functional import geometric_logistic_loss, geometric_softmax, sinkhorn_potential
 from geosoftmax.solvers import ConvergenceWarning
 
-#: So many rows are solved by the kernels for large batches.
+#: A batch of this many rows is solved by the kernels for large batches.
 MANY_ROWS = 256
 
 
 def warm_up(*costs: Cost) -> None:
-    """Compile the kernels for some costs, so that no later call waits for it.
+    """Compile the kernels for some costs ahead of time, so that no later call compiles them.
 
-    Compiled kernels are stored with the installation: where that folder can be written to, this is
-    needed once. Otherwise the first call compiles what it needs, and prints a line to stderr if
-    that takes more than two seconds.
+    Compiled kernels are cached in the folder of the installation. If that folder is writable, call
+    this once after installing. Without this call, the first use of a cost compiles its kernels, and
+    prints a line to stderr if that takes more than two seconds.
 
     Parameters
     ----------
     *costs : Cost
-        By default one of each kind, on CPUs. The kernels are the same for all sizes.
+        By default one cost of each kind, on the CPU. Kernels do not depend on the size.
 
     Examples
     --------

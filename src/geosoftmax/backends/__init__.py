@@ -1,4 +1,4 @@
 """Arrays in, arrays out: `reference` in plain torch, `numba` for CPUs, `triton` for GPUs.
 
-Backends know no `Cost`. `solvers` prepares their tables, and calls them.
+Backends do not know `Cost`. `solvers` prepares their tables and calls them.
 """

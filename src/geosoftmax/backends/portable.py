@@ -1,7 +1,7 @@
-"""Solves of (QP) in operators that other runtimes have as well: what ONNX models are made of.
+"""Solvers of (QP) made of standard operators, for ONNX models.
 
-No factorisations, no shapes that depend on data, one loop at most. Signals are ``(..., d)`` in
-float64, with ``max b = 1`` in each row. All are exact.
+They have no factorisations, no shapes that depend on data, and at most one loop. Signals are
+``(..., d)`` in float64, with ``max b = 1`` in each row. All are exact.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import torch
 from torch import Tensor
 from torch._higher_order_ops import while_loop
 
-#: Pivots after which `pivoting` stops: for each output, and besides. It takes one or two for each.
+#: `pivoting` stops after ``10 d + 100`` pivots. It usually takes one or two for each output.
 MOST_PIVOTS = (10, 100)
-#: Below which λ, and a pivot, are rounding errors where the kernel is nearly singular.
+#: If the kernel is nearly singular, a λ or a pivot below this is a rounding error.
 ROUNDING = 1e-13
 #: The gap above which the result of `pivoting` is NaN.
 LARGEST_GAP = 1e-6
 
 
 def threshold(k: Tensor, one_minus_k: Tensor, b: Tensor) -> Tensor:
-    """``K = (1 - k) I + k 11ᵀ``: ``u = max(0, b - τ) / (1 - k)``, with ``τ`` from one sort.
+    """Solve for ``K = (1 - k) I + k 11ᵀ``: ``u = max(0, b - τ) / (1 - k)``, ``τ`` by one sort.
 
-    ``τ`` of the j largest is ``k Σ b / (1 - k + k j)``. It grows with j as long as what is added
-    lies above it, and falls from then on: the right one is the largest.
+    For the j largest entries of ``b``, ``τ = k Σ b / (1 - k + k j)``. It grows with j as long as
+    the next entry lies above it, and then falls. So the solution has the largest ``τ``.
     """
     ordered = b.sort(-1, descending=True).values
     count = torch.arange(1, b.shape[-1] + 1, dtype=b.dtype, device=b.device)
@@ -31,7 +31,7 @@ def threshold(k: Tensor, one_minus_k: Tensor, b: Tensor) -> Tensor:
 
 
 def hull(x: Tensor, b: Tensor) -> Tensor:
-    """``K_ij = exp(-|x_i - x_j|)``: the difference of two slopes, in O(d²) and without a loop.
+    """Solve for ``K_ij = exp(-|x_i - x_j|)``: the difference of two slopes, O(d²), no loop.
 
     The envelope is the smallest concave, non-decreasing majorant of the points
     ``(exp(2x), b exp(x))`` that starts at the origin. At a vertex, it arrives with the smallest of
@@ -52,15 +52,15 @@ def hull(x: Tensor, b: Tensor) -> Tensor:
 
 
 def pivoting(K: Tensor, b: Tensor) -> Tensor:
-    """Any positive definite ``K``: pivots on the diagonal, along ``b - λ t`` from λ = 1 to 0.
+    """Solve for any positive definite ``K``, by pivots along ``b - λ t`` from λ = 1 to 0.
 
-    At λ = 1 the solution is 0. As λ falls, one output at a time enters or leaves the support. All
-    are written as ``z = M y + p + λ r``, where ``z`` holds ``u`` on the support and ``Ku - b + λt``
-    elsewhere, and ``y`` the others, which are 0. The output whose ``z`` is the next to reach 0
-    is exchanged: one update of rank 1. An irregular ``t`` keeps ties away.
+    At λ = 1 the solution is 0. As λ falls, one output at a time enters or leaves the support. The
+    state is ``z = M y + p + λ r``. Here ``z`` contains ``u`` on the support and ``Ku - b + λt``
+    elsewhere, and ``y`` contains the complementary variables, which are 0. The output whose ``z``
+    is the next to reach 0 is exchanged, by an update of rank 1. An irregular ``t`` avoids ties.
 
-    A row is NaN if the certificate does not confirm it. Such rows were found only where ``K`` is
-    singular to float64 and ``b`` has no rounding error either: potentials in float64.
+    A row is NaN if the certificate does not confirm it. This was seen only if ``K`` is singular in
+    float64 and ``b`` has no rounding error: potentials in float64.
     """
     d = b.shape[-1]
     rate, besides = MOST_PIVOTS

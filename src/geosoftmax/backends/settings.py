@@ -1,4 +1,4 @@
-"""Numbers that all backends of a method share, so that they compute the same."""
+"""Constants that all backends of a method share, so that they compute the same."""
 
 from __future__ import annotations
 
@@ -8,52 +8,52 @@ import torch
 from torch import Tensor
 
 # Splitting: the penalty, relative to the fourth root of the largest eigenvalue of ``K``, on grids
-# and for other costs; and the relaxation. A compromise between wide and narrow kernels, smooth and
-# noisy scores: `benchmarks.tune_splitting`.
+# and for other costs; and the relaxation. They are a compromise between wide and narrow kernels,
+# and between smooth and noisy scores: see `benchmarks.tune_splitting`.
 SPLIT_PENALTY = 0.45
 SPLIT_PENALTY_DENSE = 0.9
 SPLIT_RELAXATION = 1.6
-#: The first steps on a grid, by the power of its distances, their penalty relative to the other,
-#: and their relaxation: what is smooth moves far in them.
+#: The number of first steps on a grid, by the power of its distances; their penalty, relative to
+#: the later one; and their relaxation. They move the smooth part of the solution fast.
 SPLIT_FIRST_STEPS = {1.0: 10, 2.0: 20}
 SPLIT_FIRST_PENALTY = 0.22
 SPLIT_FIRST_RELAXATION = 1.8
-#: Steps between two looks at the gap.
+#: Steps between two checks of the gap.
 SPLIT_CHECK_EVERY = 5
 
 #: Exchange: a point joins the support when its relative violation exceeds this fraction of the
 #: tolerance.
 ADD_ABOVE = 0.1
-#: A point leaves it when its weight is negative by more than this fraction of the tolerance of the
-#: mean mass of an output. Smaller ones are rounding, and are clipped.
+#: A point leaves the support when its mass is below minus this fraction of the tolerance, times the
+#: mean mass of an output. Smaller negative masses are rounding errors, and are clipped.
 DROP_BELOW = 1.0
 
 #: Sinkhorn: the residual in log v below which Newton steps replace the averaged fixed point.
 NEWTON_BELOW = 0.5
-#: Probabilities below this are solved for, but do not count as errors.
+#: Probabilities below this are solved for, but not counted in the residual.
 SUBNORMAL = 1e-290
-#: Steps in a row without progress after which rounding is all that is left.
+#: After this many steps without progress, only rounding errors are left.
 STALLED = 3
 
-#: Smallest gap that iterations in float32 reach, whatever the cost. Below it, solves are polished.
+#: The smallest gap that iterations in float32 reach for any cost. Smaller gaps need a polish.
 SINGLE_PRECISION_GAP = 1e-4
 
 
 def split_penalty(eigenvalues: Tensor) -> Tensor:
-    """Return ``ρ`` for a kernel with these eigenvalues, with one dimension for each axis."""
+    """Return ``ρ`` for a kernel with these eigenvalues, which have one dimension per axis."""
     relative = SPLIT_PENALTY if eigenvalues.dim() > 1 else SPLIT_PENALTY_DENSE
     return relative * eigenvalues.amax() ** 0.25
 
 
 def rounding_allowance(size: int, dtype: torch.dtype) -> float:
-    """Return by how much a bracket is widened for the rounding of sums that GPUs make in trees."""
+    """Return how much to widen a bracket for the rounding of pairwise sums, as on GPUs."""
     return torch.finfo(dtype).eps * (8 + 2 * math.sqrt(size))
 
 
 def sequential_allowance(terms: int, dtype: torch.dtype) -> float:
-    """Return by how much a bracket is widened for the rounding of sums of one term after another.
+    """Return how much to widen a bracket for the rounding of sequential sums.
 
-    Where terms are equal, as for constant scores, each addition rounds the same way: errors of
-    ``eps terms / 3`` are seen.
+    If terms are equal, as for constant scores, each addition rounds the same way: errors of
+    ``eps terms / 3`` occur.
     """
     return torch.finfo(dtype).eps * (8 + terms)

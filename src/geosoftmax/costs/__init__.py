@@ -1,4 +1,4 @@
-"""Costs between outputs: the geometry that the softmax is made aware of.
+"""Costs between outputs: the geometry that the geometric softmax uses.
 
 ==================  ==============================================  ===========================
 cost                what it is for                                  product with ``K``

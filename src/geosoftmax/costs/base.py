@@ -1,4 +1,4 @@
-"""The one abstraction of the library: a cost between outputs, seen through ``K = exp(-C/2)``."""
+"""The main abstraction of the library: a cost between outputs, and its ``K = exp(-C/2)``."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _DIVISIONS = (torch.div, torch.Tensor.div, torch.Tensor.__truediv__)
 class Cost(ABC):
     """A symmetric cost ``C ≥ 0`` between outputs, with ``K = exp(-C/2)`` positive definite.
 
-    A signal over the outputs has shape ``(*batch, *cost.shape)``. Costs are frozen: scaling,
-    moving and casting return a new one. ``cost / epsilon`` is the ``C/ε`` of the paper.
+    A signal over the outputs has shape ``(*batch, *cost.shape)``. Costs are frozen: scaling, moving
+    and casting return a new cost. ``cost / epsilon`` is the ``C/ε`` of the paper.
 
     Results are differentiable with respect to one tensor of each cost, its `parameter`: the matrix
-    of a dense cost, the scale of every other. To learn a dense cost, learn what its matrix is made
-    of (`geosoftmax.nn.LearntPoints`).
+    of a dense cost, the scale of any other cost. To learn a dense cost, learn the points behind its
+    matrix (`geosoftmax.nn.LearntPoints`).
     """
 
-    #: Names of the attributes that are tensors, the parameter first; and of all others.
+    #: Names of the attributes that are tensors, the parameter first; then names of all others.
     tensor_names: ClassVar[tuple[str, ...]]
     static_names: ClassVar[tuple[str, ...]] = ("shape", "signature")
 
     shape: tuple[int, ...]
-    #: What the tensors do not say, as text: for state dicts, and for graphs of torch.compile, which
-    #: make symbols of numbers.
+    #: All that is not in the tensors, as text: for state dicts, and for graphs of torch.compile,
+    #: which would make symbols of numbers.
     signature: str
     #: An empty tensor with a weak reference to its cost. See `operators`.
     handle: Tensor
@@ -46,35 +46,37 @@ class Cost(ABC):
         super().__init_subclass__(**kwargs)
         Cost._kinds[cls.__name__] = cls
 
-    # ------------------------------------------------------- what a cost is
+    # ------------------------------------------------------- values
 
     @property
     def tensors(self) -> list[Tensor]:
-        """All tensors that it is made of, the parameter first."""
+        """All tensors of the cost, the parameter first."""
         return [getattr(self, name) for name in self.tensor_names]
 
     @property
     def parameter(self) -> Tensor:
-        """The tensor that gradients flow to."""
+        """The tensor that receives gradients."""
         return getattr(self, self.tensor_names[0])
 
     def with_parameter(self, parameter: Tensor) -> Self:
-        """Return the same cost with another parameter (unchecked); with its own it is itself."""
+        """Return the cost with another parameter (unchecked), or itself if it is the same one."""
         if parameter is self.parameter:
             return self
         return self.with_tensors([parameter, *self.tensors[1:]])
 
     def with_tensors(self, tensors: list[Tensor]) -> Self:
-        """Return the same cost with other tensors (unchecked), such as those of a module."""
+        """Return the cost with other tensors (unchecked), such as those of a module."""
         fields: dict[str, Any] = {name: getattr(self, name) for name in self.static_names}
         for name, tensor in zip(self.tensor_names, tensors, strict=True):
             fields[name] = tensor
-        if torch.compiler.is_compiling():  # the graph then finds this cost, if its values are these
+        if (
+            torch.compiler.is_compiling()
+        ):  # the graph finds this cost again, if its values are equal
             fields["handle"] = self.handle
         return type(self)._make(fields)
 
     def check(self) -> None:
-        """Refuse values that were written until they are no cost any more."""
+        """Raise an error if the values were changed in place and are no longer a valid cost."""
         return
 
     @staticmethod
@@ -90,33 +92,33 @@ class Cost(ABC):
     @classmethod
     @abstractmethod
     def read_signature(cls, signature: str, tensors: list[Tensor]) -> dict[str, Any]:
-        """Return the attributes that are no tensors."""
+        """Return the attributes that are not tensors."""
 
-    # ------------------------------------------------------- what a cost does
+    # ------------------------------------------------------- products
 
     @abstractmethod
     def matvec(self, u: Tensor) -> Tensor:
-        """``K u``, differentiable in ``u`` and in the parameter."""
+        """Return ``K u``, differentiable in ``u`` and in the parameter."""
 
     @abstractmethod
     def log_matvec(self, g: Tensor) -> Tensor:
-        """``log(K exp(g))``, stable for any finite or ``-inf`` ``g``."""
+        """Return ``log(K exp(g))``, stable for any ``g`` that is finite or ``-inf``."""
 
     @abstractmethod
     def solve(self, rhs: Tensor, support: Tensor) -> Tensor:
-        """``x`` with ``K_SS x_S = rhs_S`` on the support (a mask) and 0 elsewhere."""
+        """Return ``x`` with ``K_SS x_S = rhs_S`` on the support (a mask), and 0 elsewhere."""
 
     @abstractmethod
     def matrix(self) -> Tensor:
-        """The dense ``C``, with shape ``(*shape, *shape)`` flattened to ``(d, d)``.
+        """Return the dense ``C``, with shape ``(*shape, *shape)`` flattened to ``(d, d)``.
 
-        Parameters that are no matrix are turned into one in float64, whatever their dtype:
-        certificates are of what it says.
+        If the parameter is not a matrix, the result is float64 whatever its dtype: certificates
+        hold for this matrix.
         """
 
     @abstractmethod
     def __mul__(self, factor: float | Tensor) -> Cost:
-        """``factor · C``."""
+        """Return ``factor · C``."""
 
     def __rmul__(self, factor: float | Tensor) -> Cost:
         return self * factor
@@ -125,18 +127,18 @@ class Cost(ABC):
         return self * (1.0 / check_multiplier(epsilon))
 
     def multiple(self, factor: float | Tensor) -> Cost:
-        """``factor · C`` of a cost that `scales_freely`: not checked again at each factor."""
+        """Return ``factor · C`` of a cost that `scales_freely`, without a check."""
         return self.__mul__(factor)
 
     def average(self, u: Tensor) -> Tensor:
-        """Means of ``u``, weighed by the rows of ``K``; differentiable as `matvec`."""
+        """Return means of ``u`` with the rows of ``K`` as weights; differentiable as `matvec`."""
         ones = torch.ones(self.batch_shape + self.shape, dtype=u.dtype, device=self.device)
         return self.matvec(u) * (1 / self.matvec(ones))
 
     def expected(self, alpha: Tensor) -> Tensor:
-        """``C α``: what each output is expected to cost where ``α`` is the distribution.
+        """Return ``C α``: the expected cost of each output under the distribution ``α``.
 
-        Here it takes the matrix; costs with a structure do without.
+        This default uses the matrix. Costs with a structure do not need it.
         """
         flat = alpha.flatten(-len(self.shape))
         C = self.matrix().to(alpha.dtype)
@@ -144,12 +146,12 @@ class Cost(ABC):
         return product.reshape(alpha.shape)
 
     def kernel(self) -> Tensor:
-        """``K = exp(-C/2)`` as a matrix, with all digits."""
+        """Return ``K = exp(-C/2)`` as a matrix, in full precision."""
         return torch.exp(-wide(self.matrix()) / 2)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Let tensors multiply and divide a cost, also where torch.compile traces it."""
+        """Let tensors multiply and divide a cost, also under torch.compile."""
         if func in _MULTIPLICATIONS:
             left, right = args
             return left.__mul__(right) if isinstance(left, Cost) else right.__mul__(left)
@@ -160,60 +162,62 @@ class Cost(ABC):
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **(kwargs or {}))
 
-    # ------------------------------------------------------- traits that solvers ask for
+    # ------------------------------------------------------- traits, for solvers
 
-    #: Whether the parameter itself may be learnt: whether gradient steps on it make valid costs.
+    #: Whether the parameter itself may be learnt: gradient steps on it give valid costs.
     is_learnable: ClassVar[bool] = True
-    #: The places of the outputs on a line, of shape (d,), where they have them.
+    #: The positions of the outputs on a line, of shape (d,), if they have positions.
     positions: Tensor | None = None
-    #: The power of the distances, where the cost is ``|x - y|^p``.
+    #: The power ``p``, if the cost is ``|x - y|^p``.
     p: float | None = None
-    #: Whether `matvec` takes linear time, also for few outputs: no matrix would be faster.
+    #: Whether `matvec` takes linear time and beats a matrix product, also for few outputs.
     has_linear_product: ClassVar[bool] = False
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """The shape of the batch of costs; empty unless there is one cost per sample."""
+        """The shape of a batch of costs, one for each sample; empty for a single cost."""
         return ()
 
     @property
     def diagonal(self) -> Tensor | None:
-        """The diagonal of ``K`` where it is not exactly one (perturbed matrices), else None."""
+        """The diagonal of ``K`` if it is not exactly one (perturbed matrices), else None."""
         return None
 
     @property
     def scales_freely(self) -> bool:
-        """Whether ``exp(-cC/2)`` is positive definite for every ``c > 0``, not for 1 alone."""
+        """Whether ``exp(-cC/2)`` is positive definite for every ``c > 0``, not only for 1."""
         return True
 
     @property
     def is_separable(self) -> bool:
-        """Whether ``K`` is a Kronecker product of smaller kernels, one for each axis."""
+        """Whether ``K`` is a Kronecker product of smaller kernels, one per axis."""
         return False
 
     @property
     def factors(self) -> tuple[Cost, ...]:
-        """Costs along the axes of a signal, of whose kernels ``K`` is the product; else itself."""
+        """One cost per axis if ``K`` is the product of their kernels, else the cost itself."""
         return (self,)
 
     @property
     def structure(self) -> Literal["equal", "line", "tree"] | None:
-        """What makes (QP) solvable in linear time. `as_equal`, `as_line`, `as_tree` describe it."""
+        """The structure that makes (QP) linear-time: see `as_equal`, `as_line` and `as_tree`."""
         return None
 
     def as_equal(self) -> Equal:
-        """Return the affinity of outputs that are all equally far apart."""
+        """Return the kernel between outputs that are all equally far apart."""
         raise TypeError(f"the outputs of {self!r} are not equally far apart.")
 
     def as_line(self) -> Line:
-        """Return the positions of outputs on a line with the absolute value as cost."""
-        raise TypeError(f"the outputs of {self!r} are not on a line with the absolute value.")
+        """Return the positions of outputs on a line whose cost is the absolute difference."""
+        raise TypeError(
+            f"the cost of {self!r} is not the absolute difference of positions on a line."
+        )
 
     def as_tree(self) -> Tree:
-        """Return the tree along which the cost is measured."""
-        raise TypeError(f"{self!r} is not measured along a tree.")
+        """Return the tree whose path lengths are the cost."""
+        raise TypeError(f"{self!r} is not a distance along a tree.")
 
-    # ------------------------------------------------------- where it lives
+    # ------------------------------------------------------- device and dtype
 
     @property
     def device(self) -> torch.device:
@@ -222,7 +226,7 @@ class Cost(ABC):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the parameter. Scores of any other dtype may be used with it."""
+        """The dtype of the parameter. Scores may have any other dtype."""
         return self.parameter.dtype
 
     @property
@@ -233,7 +237,7 @@ class Cost(ABC):
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """Move or cast, with the arguments of `torch.Tensor.to`. Index tensors keep their dtype.
 
-        Where there is nothing to do, it is itself.
+        Returns the cost itself if there is nothing to do.
         """
         tensors = self.tensors
         moved = [_move(t, *args, **kwargs) for t in tensors]
@@ -246,7 +250,7 @@ class Cost(ABC):
         return self.to("cpu")
 
     def cuda(self, device: int | str | torch.device | None = None) -> Self:
-        """Move to a GPU: the current one, unless it is named."""
+        """Move to a GPU, by default the current one."""
         return self.to(
             torch.device("cuda", device) if isinstance(device, int) else device or "cuda"
         )
@@ -271,7 +275,7 @@ class Cost(ABC):
         )
 
     def _set(self, fields: dict[str, Any]) -> None:
-        """Set the attributes of a new cost, and give it a handle."""
+        """Set the attributes and the handle of a new cost."""
         for name, value in fields.items():
             object.__setattr__(self, name, value)
         if "handle" in fields:
@@ -283,7 +287,7 @@ class Cost(ABC):
 
     @classmethod
     def _make(cls, fields: dict[str, Any]) -> Self:
-        cost = cls.__new__(cls)
+        cost = object.__new__(cls)  # torch 2.6 compiles no cls.__new__(cls)
         cls._set(cost, fields)
         return cost
 
@@ -312,11 +316,11 @@ class ScaledCost(Cost):
 
 
 def reads_values(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a constructor read the numbers that it is given, also under ``torch.device("meta")``.
+    """Let a constructor read the values of its arguments, also under ``torch.device("meta")``.
 
-    There, tensors that are made of numbers would hold none. So the cost is made and checked on the
-    CPU, and then moved. A tensor that is on the meta device itself is refused where its values
-    decide what the cost is.
+    On the meta device, tensors made from numbers have no values. So the cost is made and checked on
+    the CPU, and then moved. An argument that is itself on the meta device is refused if its values
+    are needed.
     """
 
     @functools.wraps(make)
@@ -336,15 +340,16 @@ def _restore(kind: type[Cost], fields: dict[str, Any]) -> Cost:
 
 
 def wide(tensor: Tensor) -> Tensor:
-    """Return a tensor in float64, where the device has it: kernels are made with all digits.
+    """Return a tensor in float64, if the device supports it: kernels need the precision.
 
-    In float32 two roundings of one kernel would differ, and nearly singular ones lose their sign.
+    In float32, rounding would make two computations of one kernel differ, and nearly singular
+    kernels would lose positive definiteness.
     """
     return tensor if tensor.device.type == "mps" else tensor.to(torch.float64)
 
 
 def unit_scale(device: torch.device | None = None) -> Tensor:
-    """Return the scale of a cost that nobody multiplied."""
+    """Return the scale of a new cost, 1."""
     return torch.ones((), dtype=torch.float64, device=device)
 
 

@@ -26,12 +26,12 @@ from geosoftmax.validation import (
     is_readable,
 )
 
-#: Up to this many outputs, supports are masked rather than gathered.
+#: Up to this many outputs, supports are masked instead of gathered.
 SMALL = 64
 
 
 class Repair(NamedTuple):
-    """What `DenseCost.repair` returns: a usable cost and how far it moved."""
+    """The result of `DenseCost.repair`: a valid cost, and how far it moved."""
 
     cost: DenseCost
     moved: float
@@ -46,8 +46,8 @@ class DenseCost(Cost):
         Symmetric, non-negative, zero on the diagonal, with ``exp(-C/2)`` positive definite.
         Asymmetries within 1e-5 are averaged. Gradients flow to ``C``.
     validate : bool
-        Diagnose ``C`` (one Cholesky factorisation). Switch it off inside a training loop that
-        keeps ``C`` valid by construction. Gradient steps on ``C`` itself do not: see
+        Check ``C`` (one Cholesky factorisation). Disable it inside a training loop where ``C`` is
+        valid by construction. Gradient steps on ``C`` itself can make it invalid: see
         `geosoftmax.nn.LearntPoints` for costs that are learnt.
 
     Examples
@@ -72,16 +72,16 @@ class DenseCost(Cost):
 
     @classmethod
     def from_points(cls, X: Any, p: float = 2.0, *, validate: bool = True) -> DenseCost:
-        """``C_ij = |x_i - x_j|^p`` for points ``X``, with ``0 < p ≤ 2``.
+        """Return ``C_ij = |x_i - x_j|^p`` for points ``X``, with ``0 < p ≤ 2``.
 
-        Such a cost is usable at every scale, wherever the points are, as long as no two of them
-        coincide. It is differentiable with respect to the points; to learn them in a module, see
-        `geosoftmax.nn.LearntPoints`.
+        Such a cost is valid at every scale, if no two points coincide. It is differentiable with
+        respect to the points. To learn them in a module, see `geosoftmax.nn.LearntPoints`.
 
         Parameters
         ----------
         X : array_like, shape (d, n) or (*batch, d, n)
-            One point for each output, or for each output of each sample; (d,) for points on a line.
+            One point for each output, or for each output of each sample. Points on a line may have
+            shape (d,).
         p : float
         validate : bool
             Refuse points that coincide or are not finite.
@@ -98,28 +98,30 @@ class DenseCost(Cost):
         squared = _squared_distances("points", X[:, None] if X.dim() == 1 else X)
         if p == 2:
             return cls._of_distances(squared, validate)
-        same = squared == 0  # keeps the gradient of the power finite on the diagonal
+        same = squared == 0  # where the gradient of the power would be infinite
         C = torch.where(same, 0.0, torch.where(same, 1.0, squared) ** (p / 2))
         return cls._of_distances(C, validate)
 
     @classmethod
     def from_embeddings(cls, E: Any, *, validate: bool = True) -> DenseCost:
-        """``C_ij = 1 - cos(e_i, e_j)`` for embeddings ``E``.
+        """Return ``C_ij = 1 - cos(e_i, e_j)`` for embeddings ``E``.
 
-        Half the squared distance between their directions, so usable at every scale, as long as no
-        two directions coincide. Differentiable with respect to the embeddings; to learn them in a
-        module, see `geosoftmax.nn.LearntEmbeddings`.
+        This is half the squared distance between their directions, so it is valid at every scale,
+        if no two directions coincide. It is differentiable with respect to the embeddings. To learn
+        them in a module, see `geosoftmax.nn.LearntEmbeddings`.
 
         Parameters
         ----------
         E : array_like, shape (d, n) or (*batch, d, n)
         validate : bool
-            Refuse embeddings that are zero, not finite, or have the direction of another.
+            Refuse embeddings that are zero or not finite, or that share a direction.
         """
         E = wide(as_float_tensor("embeddings", E))
         length = E.norm(dim=-1, keepdim=True)
         if validate and is_concrete(length) and not bool((length > 0).all()):
-            raise ValueError("an embedding is zero (or NaN): its direction is not defined.")
+            raise ValueError(
+                "an embedding is zero or NaN, so its direction is not defined. Remove it."
+            )
         return cls._of_distances(_squared_distances("embeddings", E / length) / 2, validate)
 
     @classmethod
@@ -134,24 +136,24 @@ class DenseCost(Cost):
     def repair(
         C: Any, *, every_scale: bool = False, smallest: float = 1e-6, max_iter: int = 1000
     ) -> Repair:
-        """Return the nearest usable cost, and how far it moved.
+        """Return the nearest valid cost, and how far it moved.
 
-        The matrix is symmetrised; then ``exp(-C/2)`` is replaced by the nearest (Frobenius)
-        matrix with unit diagonal, entries in ``(0, 1]`` and eigenvalues of at least `smallest`, by
-        Dykstra's alternating projections.
+        The matrix is symmetrised. Then ``exp(-C/2)`` is replaced by the nearest matrix (in the
+        Frobenius norm) with unit diagonal, entries in ``(0, 1]`` and eigenvalues of at least
+        `smallest`. Dykstra's alternating projections find it.
 
-        Such a cost can be used as it is. To multiply it, or to learn its scale, ask for one that is
-        usable at every scale: the nearest matrix of squared distances between points.
+        Such a cost is valid at its own scale. To multiply it, or to learn its scale, pass
+        ``every_scale=True``: the result is the nearest matrix of squared distances between points.
 
         Parameters
         ----------
         C : array_like, shape (d, d)
         every_scale : bool
-            Return a cost whose multiples are usable too. It may have to move further.
+            Return a cost whose multiples are valid, too. It may have to move further.
         smallest : float
-            The smallest eigenvalue of ``exp(-C/2)``, of the cost as it is returned.
+            The smallest eigenvalue of ``exp(-C/2)`` for the cost that is returned.
         max_iter : int
-            Projections, at most.
+            The largest number of projections.
 
         Returns
         -------
@@ -167,24 +169,27 @@ class DenseCost(Cost):
         """
         original = as_float_tensor("cost matrix", C).detach().to(torch.float64)
         if original.dim() != 2:
-            raise ValueError(f"repair takes one square matrix; got {tuple(original.shape)}.")
+            raise ValueError(f"repair takes one square matrix; got shape {tuple(original.shape)}.")
         check_matrix_shape(original)
         check_has_values("cost matrix", original)
         if not bool(torch.isfinite(original).all()):
-            raise ValueError("cost matrix holds NaN or infinite values: no nearest cost exists.")
+            raise ValueError(
+                "cost matrix has NaN or infinite values, so no nearest cost exists. "
+                "Replace them first."
+            )
         eye = torch.eye(original.shape[0], dtype=torch.float64, device=original.device)
         symmetric = ((original + original.mT) / 2).clamp_min(0) * (1 - eye)
         if every_scale:
             if not is_negative_type(symmetric):
                 symmetric = _nearest_squared_distances(symmetric, max_iter)
             if float(torch.linalg.eigvalsh(torch.exp(-symmetric / 2))[0]) < smallest:
-                apart = -2 * math.log1p(-2 * smallest)  # a zero-one cost, which every scale has
+                apart = -2 * math.log1p(-2 * smallest)  # a zero-one cost, valid at every scale
                 symmetric = symmetric + apart * (1 - eye)
             return Repair(DenseCost(symmetric), float((symmetric - original).abs().max()))
         K = torch.exp(-symmetric / 2)
         if float(torch.linalg.eigvalsh(K)[0]) < smallest:
             near = _nearest_kernel(K, smallest, max_iter)
-            # Where K has underflowed it stays as it is: no cost that large matters.
+            # Entries whose K has underflowed are unchanged: costs that large do not matter.
             vanished = (K < 1e-290) & (near < 1e-290)
             moved = -2 * torch.log(near.clamp_min(1e-290)) * (1 - eye)
             symmetric = torch.where(vanished, symmetric, moved)
@@ -273,7 +278,7 @@ def _squared_distances(name: str, X: Tensor) -> Tensor:
 
 
 def is_negative_type(C: Tensor) -> bool:
-    """Whether ``exp(-c C)`` is positive semidefinite for all c: ``xᵀCx ≤ 0`` where ``Σx = 0``."""
+    """Return whether ``exp(-c C)`` is semidefinite for all c: ``xᵀCx ≤ 0`` where ``Σx = 0``."""
     largest = torch.linalg.eigvalsh(_centred(wide(C.detach())))[..., -1]
     return bool((largest <= 10 * C.shape[-1] * torch.finfo(C.dtype).eps * C.abs().amax()).all())
 
@@ -297,7 +302,7 @@ def _nearest_squared_distances(C: Tensor, max_iter: int) -> Tensor:
         C = spectral.clamp_min(0) * (1 - eye)
         if float(torch.linalg.eigvalsh(_centred(C))[-1]) <= small:
             break
-    # Exactly of that kind: distances between the points that the rest of it describes.
+    # Make it exact: squared distances between the points of the positive part.
     values, vectors = torch.linalg.eigh(-_centred(C) / 2)
     gram = (vectors * values.clamp_min(0)) @ vectors.mT
     squared = gram.diagonal()[:, None] + gram.diagonal() - 2 * gram
@@ -306,7 +311,7 @@ def _nearest_squared_distances(C: Tensor, max_iter: int) -> Tensor:
 
 def _nearest_kernel(K: Tensor, smallest: float, max_iter: int) -> Tensor:
     """Project on {unit diagonal, entries in (0, 1]} ∩ {eigenvalues ≥ smallest} (Dykstra)."""
-    floor = 2.0 * smallest  # so that the last, entrywise projection stays positive definite
+    floor = 2.0 * smallest  # so that the last projection, of entries, is positive definite
     eye = torch.eye(K.shape[0], dtype=K.dtype, device=K.device)
     lowest = float(K.min()) * 0.5
     correction = torch.zeros_like(K)
@@ -317,6 +322,6 @@ def _nearest_kernel(K: Tensor, smallest: float, max_iter: int) -> Tensor:
         K = spectral.clamp(lowest, 1.0) * (1 - eye) + eye
         if float(torch.linalg.eigvalsh(K)[0]) >= smallest:
             return K
-    # The sets meet, but slowly: end on the segment towards the identity, which is inside both.
+    # Convergence is slow: end on the segment towards the identity, which lies in both sets.
     shift = (smallest - float(torch.linalg.eigvalsh(K)[0])) / (1 - smallest)
     return (K + shift * eye) / (1 + shift)

@@ -18,17 +18,17 @@ from geosoftmax.validation import check_count, check_has_values, check_power, is
 class GridCost(ScaledCost):
     """``C = Σ_axes |x - y|^p`` between the points of a regular grid in 1, 2 or 3 dimensions.
 
-    ``K`` is a product of one small kernel per axis; no ``d × d`` array is ever made. The paper's
+    ``K`` is a product of one small kernel per axis, and no ``d × d`` array is made. The paper's
     cost for drawings is ``GridCost((28, 28), p=2) / 2``.
 
     Parameters
     ----------
     shape : tuple of int
-        The shape of the grid, as of the last dimensions of the signals.
+        The sides of the grid: the last dimensions of the signals.
     p : {1, 2}
-        The power, summed over axes: 2 is the squared Euclidean distance, 1 the Manhattan one.
+        The power. 2 is the squared Euclidean distance, 1 the Manhattan distance.
     spacing : float or sequence of float
-        The distance between neighbours, of all axes or of each.
+        The distance between neighbours: one number for all axes, or one for each.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class GridCost(ScaledCost):
         spacing: float | Sequence[float] | Tensor = 1.0,
     ) -> None:
         if isinstance(shape, int) and isinstance(p, int) and p > 2:
-            raise ValueError(f"the sides of a grid are one argument: GridCost(({shape}, {p})).")
+            raise ValueError(f"pass the sides of a grid as one tuple: GridCost(({shape}, {p})).")
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         if not 1 <= len(shape) <= 3:
             raise ValueError(f"a grid has 1, 2 or 3 dimensions; got shape {shape}.")
@@ -78,8 +78,8 @@ class GridCost(ScaledCost):
 
     @property
     def axes(self) -> list[LineCost]:
-        """The cost along each axis; ``K`` is the product of theirs."""
-        p = float(self.signature.split("|")[-1])  # torch.compile makes a symbol of self.p
+        """The cost along each axis; ``K`` is the product of their kernels."""
+        p = float(self.signature.split("|")[-1])  # torch.compile would make a symbol of self.p
         lines = []
         for n, spacing in zip(self.shape, wide(self.spacing).unbind(), strict=True):
             steps = torch.arange(n, dtype=spacing.dtype, device=self.device)

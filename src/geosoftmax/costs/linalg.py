@@ -1,8 +1,7 @@
 """Solving ``K_SS x = rhs_S`` for kernels without special structure.
 
-Supports differ from sample to sample, so the submatrices are gathered, padded with the identity to
-one size, and factorised together. Where a support is too large for that, conjugate gradients on the
-masked operator take over.
+Supports differ between samples. So the submatrices are gathered, padded with the identity to one
+size, and factorised together. Larger supports use conjugate gradients on the masked operator.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-#: Largest support that is factorised; beyond it, conjugate gradients.
+#: The largest support that is factorised. Larger ones use conjugate gradients.
 LARGEST_FACTOR = 2048
-#: Largest number of matrix entries that are gathered at once.
+#: The largest number of matrix entries that are gathered at once.
 ENTRIES_AT_ONCE = 1 << 24
-#: Bytes of a temporary that the allocator takes from the system, and gives back, at once; many
-#: smaller ones would leave holes between the results.
+#: The size, in bytes, from which the allocator returns a temporary to the system at once. Many
+#: smaller ones would fragment memory.
 LARGE_BLOCK = 48 << 20
 
 
@@ -60,7 +59,7 @@ def _factor_solve(
     width = int(support.sum(-1).max())
     if width == 0:
         return torch.zeros_like(rhs)
-    # The indices of the support come first, padded with arbitrary others that `inside` masks.
+    # The indices of the support come first, then padding that `inside` masks.
     order = torch.argsort(support.to(torch.uint8), dim=-1, descending=True, stable=True)
     index = order[:, :width]
     inside = torch.gather(support, 1, index)
@@ -75,7 +74,7 @@ def _factor_solve(
 
 
 def spd_solve(K: Tensor, rhs: Tensor) -> Tensor:
-    """Solve with a symmetric positive definite ``K``, adding jitter only where it is singular."""
+    """Solve with a symmetric positive definite ``K``; add jitter only if it is singular."""
     factor, info = torch.linalg.cholesky_ex(K)
     jitter = torch.finfo(K.dtype).eps
     while bool(info.any()) and jitter < 1e-2:

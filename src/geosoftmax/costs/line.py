@@ -21,10 +21,12 @@ from geosoftmax.validation import (
     is_readable,
 )
 
-#: Up to this many classes a product with K is one small matrix product.
+#: Up to this many classes, a product with K is one small matrix product.
 DENSE_LIMIT = 1024
-#: Entries of the largest temporary in a blocked product.
+#: The most entries of a temporary in a blocked product.
 ENTRIES_AT_ONCE = 1 << 21
+#: Of more positions, the text of a cost has the first ones and the last.
+POSITIONS_SHOWN = 8
 #: exp(-x) is zero in every dtype beyond this.
 UNDERFLOW = 746.0
 
@@ -32,13 +34,13 @@ UNDERFLOW = 746.0
 class LineCost(ScaledCost):
     """``C_ij = |x_i - x_j|^p`` for classes at positions ``x`` on a line.
 
-    For ``p = 1`` everything is exact and takes linear time and memory. For other powers products
-    are done in blocks. The paper's ordinal cost is ``LineCost(d, p=2) / 2``.
+    For ``p = 1``, solutions are exact, in linear time and memory. For other powers, products with
+    ``K`` are computed in blocks. The paper's ordinal cost is ``LineCost(d, p=2) / 2``.
 
     Parameters
     ----------
     positions : int or array_like
-        The number of classes, at positions 0, 1, …; or their increasing positions.
+        The number of classes, for positions 0, 1, …; or the positions themselves, increasing.
     p : float
         The power, ``0 < p ≤ 2``.
 
@@ -54,7 +56,7 @@ class LineCost(ScaledCost):
 
     positions: Tensor
     p: float
-    even: bool  # whether all neighbours are at one distance
+    even: bool  # whether neighbours are equally spaced
     tensor_names = ("scale", "positions")
     static_names = ("shape", "signature", "p", "even")
 
@@ -71,7 +73,7 @@ class LineCost(ScaledCost):
 
     @classmethod
     def along_axis(cls, positions: Tensor, scale: Tensor, p: float) -> LineCost:
-        """Return the cost of evenly spaced positions, unchecked: an axis of a grid."""
+        """Return the cost of evenly spaced positions (unchecked), for an axis of a grid."""
         return cls._make(_fields(positions, scale, p, True))
 
     @classmethod
@@ -80,7 +82,7 @@ class LineCost(ScaledCost):
         return {"shape": (tensors[1].shape[0],), "p": float(p), "even": even == "1"}
 
     def __repr__(self) -> str:
-        return f"LineCost({self.shape[0]}, p={self.p:g}){self._scale_text()}"
+        return f"LineCost({self._positions_text()}, p={self.p:g}){self._scale_text()}"
 
     # ------------------------------------------------------------------
 
@@ -124,9 +126,7 @@ class LineCost(ScaledCost):
         if self.p == 1:
             return scale * (_passed(alpha, x) + _passed(alpha.flip(-1), -x.flip(-1)).flip(-1))
         if self.p == 2:
-            mass = alpha.sum(-1, keepdim=True)
-            apart = x - (alpha * x).sum(-1, keepdim=True) / mass  # from the mean
-            return scale * (mass * apart.square() + (alpha * apart.square()).sum(-1, keepdim=True))
+            return scale * _squared_distances(alpha, x)
         every, rows = slice(0, self.shape[0]), max(1, ENTRIES_AT_ONCE // self.shape[0])
         parts = []
         for i in range(0, self.shape[0], rows):
@@ -150,10 +150,23 @@ class LineCost(ScaledCost):
 
     # ------------------------------------------------------------------
 
-    def _places(self) -> tuple[Tensor, Tensor]:
-        """``x`` and ``c / 2``, from which decays are ``exp(-c/2 (x_j - x_i))`` (p = 1).
+    def _positions_text(self) -> str:
+        """The number of classes; their positions where these are not 0, 1, 2, …."""
+        d = self.shape[0]
+        if not is_concrete(self.positions):
+            return str(d)
+        x = self.positions.detach().tolist()
+        if x == list(range(d)):
+            return str(d)
+        shown = [f"{value:g}" for value in x]
+        if d > POSITIONS_SHOWN:
+            shown = [*shown[: POSITIONS_SHOWN - 2], "…", shown[-1]]
+        return f"{d} at [{', '.join(shown)}]"
 
-        Differences are taken first: those of ``c x / 2`` would lose digits far from the origin.
+    def _places(self) -> tuple[Tensor, Tensor]:
+        """Return ``x`` and ``c / 2`` for the decays ``exp(-c/2 (x_j - x_i))`` of p = 1.
+
+        Take differences of ``x`` first: differences of ``c x / 2`` lose digits far from the origin.
         """
         x = wide(self.positions)
         return x - x[0], wide(self.scale) / 2
@@ -166,20 +179,20 @@ class LineCost(ScaledCost):
         return torch.exp(-self._half_cost(rows, columns))
 
     def _is_even(self) -> bool:
-        """Whether positions are at one distance still: a cast to fewer digits may have moved them.
+        """Return whether positions are still evenly spaced: a cast to fewer digits may move them.
 
-        Then neighbours are not exactly at the distance of the first two.
+        Then neighbours do not have exactly the distance of the first two.
         """
         if self.positions.dtype == torch.float64 or not is_readable(self.positions):
             return self.even
         return self.even and _evenly_spaced(wide(self.positions))
 
     def _reach(self) -> float:
-        """Distance beyond which ``K`` underflows to zero."""
+        """Return the distance beyond which ``K`` underflows to zero."""
         return (2 * UNDERFLOW / float(self.scale.detach())) ** (1 / self.p)
 
     def _taps(self) -> Tensor | None:
-        """The convolution kernel, where classes are evenly spaced and ``K`` is short."""
+        """Return the convolution kernel if classes are evenly spaced and ``K`` is short."""
         if not self._is_even() or not is_concrete(self.scale, self.positions):
             return None
         x = wide(self.positions[:2])
@@ -191,7 +204,7 @@ class LineCost(ScaledCost):
         return torch.exp(-self.scale / 2 * (offsets * spacing).abs() ** self.p)
 
     def _blocks(self) -> list[tuple[slice, slice]]:
-        """Blocks of rows with the columns within reach of them; with all, where they are traced."""
+        """Yield blocks of rows with the columns within their reach (all columns under tracing)."""
         d, x = self.shape[0], self.positions
         reach = self._reach() if is_concrete(self.scale, x) else None
         blocks, start = [], 0
@@ -227,14 +240,26 @@ def _convolve(u: Tensor, taps: Tensor) -> Tensor:
     return torch.nn.functional.conv1d(flat, taps[None, None], padding=width).reshape(u.shape)
 
 
+def _squared_distances(alpha: Tensor, x: Tensor) -> Tensor:
+    """``Σ_j (x_i - x_j)² α_j`` by moments, around the mean of ``|α|``: any centre would be right.
+
+    Where ``α`` is a distribution, this is its mean, and the first moment is 0.
+    """
+    weight = alpha.detach().abs()
+    total = weight.sum(-1, keepdim=True).clamp(min=torch.finfo(alpha.dtype).tiny)
+    apart = x - (weight * x).sum(-1, keepdim=True) / total
+    mass, first, second = ((alpha * apart**k).sum(-1, keepdim=True) for k in range(3))
+    return mass * apart.square() - 2 * first * apart + second
+
+
 def _passed(alpha: Tensor, x: Tensor) -> Tensor:
-    """``Σ_{j<i} (x_i - x_j) α_j``: the mass before each gap passes it. All terms are positive."""
+    """Return ``Σ_{j<i} (x_i - x_j) α_j`` as a sum over gaps. All terms are positive."""
     passed = (alpha.cumsum(-1)[..., :-1] * x.diff()).cumsum(-1)
     return torch.cat([torch.zeros_like(alpha[..., :1]), passed], -1)
 
 
 def _exponential_sums(u: Tensor, x: Tensor, c: Tensor) -> Tensor:
-    """``Σ_j exp(-c |x_i - x_j|) u_j`` by doubling: log2(d) passes, nothing can overflow."""
+    """Return ``Σ_j exp(-c |x_i - x_j|) u_j`` by doubling: log2(d) passes, without overflow."""
     return _one_sided(u, x, c) + _one_sided(u.flip(-1), -x.flip(-1), c).flip(-1) - u
 
 
@@ -251,7 +276,7 @@ def _one_sided(u: Tensor, x: Tensor, c: Tensor) -> Tensor:
 def _log_exponential_sums(g: Tensor, x: Tensor, c: Tensor) -> Tensor:
     left = _log_one_sided(g, x, c)
     right = _log_one_sided(g.flip(-1), -x.flip(-1), c).flip(-1)
-    # Σ_j≤i and Σ_j>i share no term: take j > i as the next right sum, decayed by one gap.
+    # Σ_j≤i and Σ_j>i share no term: the sum over j > i is the next right sum times one decay.
     beyond = right[..., 1:] - (c * x.diff()).to(g.dtype)
     end = torch.full_like(g[..., :1], -math.inf)
     return torch.logaddexp(left, torch.cat([beyond, end], -1))
@@ -268,11 +293,11 @@ def _log_one_sided(g: Tensor, x: Tensor, c: Tensor) -> Tensor:
 
 
 def _tridiagonal_solve(rhs: Tensor, support: Tensor, x: Tensor, c: Tensor) -> Tensor:
-    """Solve with ``exp(-c |x_i - x_j|)`` on the support: its inverse couples neighbours only.
+    """Solve with ``exp(-c |x_i - x_j|)`` on the support: its inverse is tridiagonal.
 
-    With ``E = exp(-gap)`` and ``D = 1 - E²`` towards the neighbours a and z of m in the support,
-    ``u_m = (r_m (D_a + E_a² D_z) - r_a E_a D_z - r_z E_z D_a) / (D_a D_z)``; a missing neighbour
-    has ``E = 0, D = 1``.
+    Let a and z be the neighbours of m in the support, with ``E = exp(-gap)`` and ``D = 1 - E²``.
+    Then ``u_m = (r_m (D_a + E_a² D_z) - r_a E_a D_z - r_z E_z D_a) / (D_a D_z)``. A missing
+    neighbour has ``E = 0, D = 1``.
     """
     d = x.shape[0]
     here = torch.arange(d, device=x.device)

@@ -1,7 +1,7 @@
-"""What a cost may know about itself, for solvers that can use it.
+"""Descriptions of the structure of a cost, for solvers that can use it.
 
-A solver does not ask for the class of a cost. It asks for its traits, such as `Cost.structure`, and
-then for what describes it. All arrays are in float64 and carry no gradients.
+A solver does not ask for the class of a cost. It reads its traits, such as `Cost.structure`, and
+then gets one of these descriptions. All arrays are in float64 and carry no gradients.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Line(NamedTuple):
     """``K_ij = exp(-|x_i - x_j|)`` for increasing ``x``, of shape (d,)."""
 
     x: Tensor
-    #: From each output to the one before, with all digits; 0 for the first.
+    #: The distance from each output to the one before, in full precision; 0 for the first.
     gaps: Tensor
-    #: Whether all neighbours are at one distance.
+    #: Whether neighbours are equally spaced.
     even: bool
 
 
@@ -34,12 +34,12 @@ class Tree(NamedTuple):
     Nodes are in breadth-first order: parents come before children, level by level.
     """
 
-    #: (n,), the parent of each node; the root is its own.
+    #: (n,), the parent of each node; the root is its own parent.
     parents: Tensor
     #: (d,), the node of each output.
     outputs: Tensor
     #: (n,), ``exp(-length / 2)`` of the edge above each node, 0 at the root; and ``1 - r²``.
     r: Tensor
     D: Tensor
-    #: Where each level begins, and the end.
+    #: The first node of each level, and the number of nodes.
     levels: tuple[int, ...]

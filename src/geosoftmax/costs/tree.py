@@ -23,7 +23,7 @@ from geosoftmax.validation.trees import (
     read_taxonomy,
 )
 
-#: Of shorter edges float64 cannot hold the inverse.
+#: The inverse of a shorter edge overflows in float64.
 SHORTEST = 1e-300
 
 
@@ -35,9 +35,9 @@ class TreeCost(ScaledCost):
     Parameters
     ----------
     parents : sequence of int
-        The parent of each node; -1 for the root. Any order.
+        The parent of each node; -1 for the root. Nodes may have any order.
     lengths : float or sequence of float
-        The length of the edge from each node to its parent (that of the root is not used).
+        The length of the edge from each node to its parent. That of the root is not used.
     outputs : {"nodes", "leaves"} or sequence of int
         Which nodes are outputs, and in which order.
 
@@ -53,11 +53,11 @@ class TreeCost(ScaledCost):
     # Nodes are stored so that parents come before children, level by level.
     parents: Tensor  # (n,), in the stored order; the root is its own parent
     lengths: Tensor  # (n,), of the edge to the parent; not used at the root
-    outputs: Tensor  # (d,), where the outputs are stored
-    levels: tuple[int, ...]  # where each level begins, and the end
+    outputs: Tensor  # (d,), the node of each output
+    levels: tuple[int, ...]  # the first node of each level, and n
     names: tuple[str, ...] | None  # of the outputs
     groups: tuple[str, ...] = ()  # the names of the inner nodes, level by level
-    group_nodes: tuple[int, ...] = ()  # where they are stored
+    group_nodes: tuple[int, ...] = ()  # the node of each group
     tensor_names = ("scale", "lengths", "parents", "outputs")
     static_names = ("shape", "signature", "levels", "names", "groups", "group_nodes")
     has_linear_product = True
@@ -85,8 +85,8 @@ class TreeCost(ScaledCost):
         length[root] = 1.0
         if not bool((torch.isfinite(length) & (length > SHORTEST)).all()):
             raise ValueError(
-                f"edge lengths must be positive (above {SHORTEST:g}) and finite: at distance 0, "
-                f"two are one output. Merge such outputs."
+                f"edge lengths must be above {SHORTEST:g} and finite: at distance 0, two outputs "
+                "are the same. Merge such outputs."
             )
         place = [0] * n
         for k, node in enumerate(order):
@@ -118,22 +118,23 @@ class TreeCost(ScaledCost):
     ) -> TreeCost:
         """Build a taxonomy from nested names.
 
-        `names` are those of the outputs, `groups` those of the inner nodes, level by level.
+        The cost has the attributes `names`, of the outputs, and `groups`, of the inner nodes, level
+        by level.
 
         Parameters
         ----------
         tree : mapping
-            A value is a mapping (a group), a list of names of leaves (a group too), a number (a
-            leaf, with the length of its edge), or None (a leaf). Several names at the top hang
-            below a root without a name. Outputs have different names, and so have groups.
+            A group is a mapping, or a list of names of leaves. A leaf is None, or a number, the
+            length of its edge. If there are several names at the top, they get a root without a
+            name. Names of outputs must differ, and so must names of groups.
         lengths : float or mapping of names to floats
-            The length of every edge; or the lengths of the edges above some nodes, groups or
-            leaves, where all others have length 1.
+            One length for every edge. Or the lengths of the edges above some groups or leaves; all
+            other edges have length 1.
         outputs : {"leaves", "nodes"}
             Whether groups are outputs too.
         order : sequence of str
-            The names of all outputs in the order of the classes in your data. By default, the order
-            in which they stand in the tree.
+            The names of all outputs, in the order of the classes in your data. By default, the
+            order of the tree.
 
         Examples
         --------
@@ -177,7 +178,7 @@ class TreeCost(ScaledCost):
     # ------------------------------------------------------------------ names
 
     def index(self, name: str) -> int:
-        """Return which output has this name: the class index in targets and distributions.
+        """Return the index of the output with this name, as in targets and distributions.
 
         Examples
         --------
@@ -189,13 +190,13 @@ class TreeCost(ScaledCost):
             return names.index(name)
         if name in groups:
             raise ValueError(
-                f"{name!r} is a group, and no output. group_sums(alpha, {name!r}) gives its "
+                f"{name!r} is a group, not an output. group_sums(alpha, {name!r}) gives its "
                 "probability."
             )
         raise ValueError(f"no output has the name {name!r}{hint(str(name), names)}")
 
     def group_sums(self, alpha: Tensor, group: str | None = None) -> Tensor:
-        """Sum a distribution over the inner nodes: over each one and all that is below it.
+        """Sum a distribution over each inner node and all outputs below it.
 
         Parameters
         ----------
@@ -221,7 +222,7 @@ class TreeCost(ScaledCost):
         check_signal("alpha", alpha, self)
         if group is not None and group not in groups:
             if group in names:
-                why = f"{group!r} is an output, and no group: alpha[..., cost.index({group!r})]."
+                why = f"{group!r} is an output, not a group. Use alpha[..., cost.index({group!r})]."
             else:
                 why = f"no group has the name {group!r}{hint(str(group), groups)}"
             raise ValueError(why)
@@ -269,13 +270,13 @@ class TreeCost(ScaledCost):
         return torch.cat(total, -1).index_select(-1, self.outputs)
 
     def solve(self, rhs: Tensor, support: Tensor) -> Tensor:
-        """Interpolate ``h`` from the support along the tree; ``x`` is what drives it.
+        """Interpolate ``h`` from the support along the tree; ``x`` is the force that this takes.
 
-        ``½ hᵀK⁻¹h = ½ h_root² + ½ Σ (h_i - r_i h_parent)² / D_i``. Eliminating the free nodes from
-        the leaves upwards leaves a pull at each node, ``force + curvature (h - near)``. Along an
-        edge of length near 0 the curvature is huge, and ``h`` is close to that of an output of the
-        support: then ``near`` is the value of that output, and ``h`` is kept as ``near + off``, so
-        that the difference of two nearly equal numbers is not lost in their rounding.
+        ``½ hᵀK⁻¹h = ½ h_root² + ½ Σ (h_i - r_i h_parent)² / D_i``. Elimination of the free nodes,
+        from the leaves upwards, leaves a force at each node, ``force + curvature (h - near)``.
+        Along an edge of length near 0 the curvature is huge, and ``h`` is close to the value of an
+        output of the support. Then ``near`` is that value, and ``h`` is stored as ``near + off``,
+        so that the difference of two nearly equal numbers is not lost to rounding.
         """
         r, D = self._edges(rhs.dtype)
         fixed = self._to_nodes(support, False)
@@ -319,7 +320,7 @@ class TreeCost(ScaledCost):
         return (torch.cat(x, -1) * fixed).index_select(-1, self.outputs)
 
     def expected(self, alpha: Tensor) -> Tensor:
-        """Begin at the root; a step along an edge comes nearer to the mass below it alone."""
+        """Return ``C α``, from the root downwards: an edge brings only the mass below it nearer."""
         lengths = (self.scale * self.lengths).to(alpha.dtype)
         below = self._to_nodes(alpha, 0.0)
         for level, above in self._upwards():
@@ -354,7 +355,7 @@ class TreeCost(ScaledCost):
         return Tree(self.parents, self.outputs, r, D, self.levels)
 
     def _edges(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """``r = exp(-length/2)``, ``D = 1 - r²`` of the edge above each node; r = 0 at the root."""
+        """Return ``r = exp(-length/2)`` and ``D = 1 - r²`` of the edge above each node."""
         half = wide(self.scale) / 2 * wide(self.lengths[1:])  # so that r² + D is 1 to all digits
         root = torch.zeros(1, dtype=half.dtype, device=half.device)
         r = torch.cat([root, torch.exp(-half)])
@@ -367,7 +368,7 @@ class TreeCost(ScaledCost):
         return nodes.scatter(-1, index, signal)
 
     def _downwards(self) -> list[tuple[slice, Tensor]]:
-        """Each level below the root, with the parents of its nodes."""
+        """Yield each level below the root, with the parents of its nodes."""
         levels = [slice(a, b) for a, b in itertools.pairwise(self.levels[1:])]
         return [(level, self.parents[level]) for level in levels]
 
@@ -376,7 +377,7 @@ class TreeCost(ScaledCost):
 
 
 def _log_index_add(total: Tensor, index: Tensor, sent: Tensor) -> Tensor:
-    """``log(exp(total) + Σ exp(sent))`` into the indexed entries."""
+    """Write ``log(exp(total) + Σ exp(sent))`` into the indexed entries."""
     where = index.expand(sent.shape)
     peak = total.scatter_reduce(-1, where, sent, "amax").detach()
     safe = torch.where(torch.isinf(peak), torch.zeros_like(peak), peak)
@@ -387,7 +388,7 @@ def _log_index_add(total: Tensor, index: Tensor, sent: Tensor) -> Tensor:
 
 
 def _stiffest(near: Tensor, above: Tensor, sent: Tensor, at: Tensor) -> Tensor:
-    """Set entries to that `at` whose `sent` is the largest among those that are sent there."""
+    """Set each entry to the `at` with the largest `sent` among those sent to it."""
     where = above.expand(sent.shape)
     most = torch.zeros_like(near).scatter_reduce(-1, where, sent, "amax")
     largest = sent == most.gather(-1, where)
@@ -397,5 +398,5 @@ def _stiffest(near: Tensor, above: Tensor, sent: Tensor, at: Tensor) -> Tensor:
 
 
 def _digest(names: Sequence[str]) -> str:
-    """Return a short text that differs where names, or their order, do."""
+    """Return a short hash of the names and their order."""
     return hashlib.sha256("\0".join(names).encode()).hexdigest()[:8]

@@ -55,7 +55,7 @@ class ZeroOneCost(ScaledCost):
         return Equal(torch.exp(-half), -torch.expm1(-half))
 
     def _affinities(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """``k = exp(-c/2)`` and ``1 - k``, both to full relative precision."""
+        """Return ``k = exp(-c/2)`` and ``1 - k``, both to full relative precision."""
         half = wide(self.scale) / 2
         return torch.exp(-half).to(dtype), -torch.expm1(-half).to(dtype)
 

@@ -1,7 +1,7 @@
 """Linear models for classes with a geometry, as scikit-learn estimators.
 
-Imported by name, ``from geosoftmax.estimators import GeometricClassifier``, so that the rest of the
-library neither needs scikit-learn nor waits for it.
+Import them by name: ``from geosoftmax.estimators import GeometricClassifier``. The rest of the
+library does not import scikit-learn.
 """
 
 try:

@@ -17,53 +17,53 @@ __all__ = ["GeometricClassifier"]
 class GeometricClassifier(LinearGeometric):
     r"""Linear classifier for classes with a geometry: :math:`f = W x + c`, geometric logistic loss.
 
-    The fit minimises ``Σ_i w_i ℓ(y_i, f_i) + alpha/2 ‖W‖²``, which is convex, where
+    The fit minimises the convex objective ``Σ_i w_i ℓ(y_i, f_i) + alpha/2 ‖W‖²``, where
     ``ℓ(y, f) = geometric_logistic_loss(f, y, scale * cost)``. Probabilities are the geometric
     softmax of the scores.
 
     Parameters
     ----------
     cost : {"squared", "absolute", "zero-one"}, array of shape (n_classes, n_classes), or Cost
-        The cost between classes. The names are for positions 0, 1, 2, … in the order of the
-        classes, whatever numbers their labels are: labels 1, 2, 5, 10 lie as far apart as 0, 1, 2,
-        3 (there is a warning). If their distances count, give ``LineCost([1, 2, 5, 10])``.
+        The cost between classes. A name puts the classes at positions 0, 1, 2, … in their order,
+        even if their labels are numbers: labels 1, 2, 5, 10 get positions 0, 1, 2, 3, with a
+        warning. If the distances between labels matter, pass ``LineCost([1, 2, 5, 10])``.
     scale : float
-        The factor of the cost, also of one that is given. The paper's ordinal cost is the squared
-        one times 0.5; see the notes for the default.
+        The factor of the cost. It also multiplies a `Cost` or a matrix that you pass. The paper's
+        ordinal cost is the squared one with scale 0.5; the notes explain the default.
     alpha : float
-        Weight of the penalty: ``1 / C`` of `sklearn.linear_model.LogisticRegression`.
+        The weight of the penalty: ``1 / C`` of `sklearn.linear_model.LogisticRegression`.
     decision : {"auto", "median", "mean", "mode", "cost", "scores"}
-        Which class to predict. By default ``"median"`` where classes lie on a line (``"squared"``,
-        ``"absolute"``, a `LineCost`), and ``"cost"`` for other costs. ``"median"`` and ``"mean"``
-        are the classes of least expected absolute and squared error, in the positions of the cost
-        (0, 1, 2, … where it has none); ``"mode"`` is
-        the most probable one, ``"cost"`` the one of least expected `cost`, and ``"scores"``, as in
-        the paper, the one with the largest score. Only ``"mode"`` is always the largest entry of
-        `predict_proba`: a median lies between classes that are more probable than itself.
+        Which class to predict. ``"median"`` and ``"mean"`` minimise the expected absolute and
+        squared error, in the positions of the cost (0, 1, 2, … if it has none). ``"mode"`` is the
+        most probable class. ``"cost"`` minimises the expected `cost`. ``"scores"`` takes the
+        largest score, as in the paper. ``"auto"`` is ``"median"`` for classes on a line
+        (``"squared"``, ``"absolute"``, a `LineCost`), and ``"cost"`` for other costs. Only
+        ``"mode"`` is always the largest entry of `predict_proba`: a median may lie between two
+        classes that are more probable.
     shared : as `cost`, optional
-        Classes that are near under this cost get similar weights: the penalty is
-        ``alpha/2 tr(W K⁻¹ Wᵀ)`` with ``K = exp(-shared/2)``, and alpha/2 ‖W‖² by default. With few
-        samples, this is where a taxonomy helps most: ``GeometricClassifier("zero-one",
-        shared=tree)``. A matrix between the classes is built for it.
+        Classes that are near under this cost get similar weights. The penalty is then
+        ``alpha/2 tr(W K⁻¹ Wᵀ)`` with ``K = exp(-shared/2)``, instead of ``alpha/2 ‖W‖²``. A
+        taxonomy helps most here, when samples are few: ``GeometricClassifier("zero-one",
+        shared=tree)``. It needs a dense matrix between the classes.
     fit_intercept : bool
     classes : sequence, optional
-        All classes in their order, for labels that do not sort by themselves, and to name classes
-        that do not occur in the data. By default the names of the outputs of the cost, if it has
-        any, else the order of `y` if it is an ordered pandas categorical, else the sorted labels
-        that occur. Fitted models have it as `order_`.
+        All classes in order. Needed if the sorted labels are in another order, or if some classes
+        do not occur in the data. The default is the names of the outputs of the cost, if it has
+        them; else the order of `y`, if it is an ordered pandas categorical; else the sorted labels.
+        A fitted model stores it as `order_`.
     class_weight : dict, "balanced", optional
         As in scikit-learn.
     max_iter : int
-        The most steps of the optimiser.
+        The largest number of steps of the optimiser.
     tol : float
-        The fit stops where no entry of the gradient of the objective, divided by the sum of the
-        weights, is larger.
+        The fit stops when no entry of the gradient of the objective, divided by the sum of the
+        weights, is larger than this.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        The classes, *sorted*, as scikit-learn's measures expect them: columns of probabilities and
-        rows of `coef_` are in this order.
+        The classes, *sorted*, as scikit-learn's metrics expect them. The columns of probabilities
+        and the rows of `coef_` are in this order.
     order_ : ndarray of shape (n_classes,)
         The classes in the order of the cost.
     coef_ : ndarray of shape (n_classes, n_features)
@@ -71,7 +71,7 @@ class GeometricClassifier(LinearGeometric):
     cost_ : Cost
         ``scale * cost``.
     decision_ : str
-        What ``"auto"`` stands for.
+        The decision in use: what ``"auto"`` chose, or the one that you passed.
     n_iter_ : int
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -82,15 +82,15 @@ class GeometricClassifier(LinearGeometric):
 
     Notes
     -----
-    With smaller scales, probabilities that have a dip between two classes become rare, and the
-    median is nearly always the mode. scikit-learn's checks of estimators demand that prediction and
-    mode agree on three classes that have no order. They do with the default scale and penalty, and
-    smaller penalties; with the paper's scale, 0.5, they differ on one or two samples of 300. On
-    ordered classes the two scales predict about equally well.
+    At smaller scales, few distributions have a dip between two classes, and the median is nearly
+    always the mode. scikit-learn's estimator checks require that the prediction is the mode, on
+    three classes without an order. This holds with the default scale and penalty, and with smaller
+    penalties. With the paper's scale, 0.5, they differ on one or two samples of 300. On ordered
+    classes the two scales predict about equally well.
 
-    Meta-estimators such as `VotingClassifier` number the labels in sorted order before they fit.
-    For those, number the labels yourself, 0, 1, 2, … in their order (``y.cat.codes`` of an ordered
-    pandas categorical), and leave `classes` out.
+    Meta-estimators such as `VotingClassifier` encode the labels in sorted order before they fit.
+    With those, encode the labels yourself as 0, 1, 2, … in their order (``y.cat.codes`` of an
+    ordered pandas categorical), and do not pass `classes`.
 
     Examples
     --------
@@ -169,7 +169,7 @@ class GeometricClassifier(LinearGeometric):
 
 
 def warn_unless_converged(found: Fit, tol: float) -> None:
-    """Say how far the fit came, and what to do."""
+    """Warn if the fit did not converge: how far it came, and what to do."""
     if found.converged:
         return
     why = "rounding allows no further step" if found.stuck else "max_iter was reached"

@@ -1,4 +1,4 @@
-"""The linear classifier with penalty, scale, cost and decision chosen by cross-validation."""
+"""A linear classifier whose penalty, scale, cost and decision are chosen by cross-validation."""
 
 from __future__ import annotations
 
@@ -34,9 +34,8 @@ __all__ = ["GeometricClassifierCV"]
 class GeometricClassifierCV(LinearGeometric):
     r"""`GeometricClassifier` with penalty, scale, cost and decision chosen by cross-validation.
 
-    Within each fold the penalties are gone through from the largest to the smallest, each fit
-    starting where the last one ended, and each fit is judged under every decision. The best setting
-    is then fitted to all samples.
+    In each fold, penalties go from the largest to the smallest, and each fit starts from the last
+    one. Each fit is scored under every decision. The best setting is then fitted to all samples.
 
     Parameters
     ----------
@@ -47,36 +46,37 @@ class GeometricClassifierCV(LinearGeometric):
     alphas : sequence of float
         Candidates for the weight of the penalty.
     cv : int, splitter or iterable of splits, optional
-        As in scikit-learn; by default 5 stratified folds.
+        As in scikit-learn. The default is 5 stratified folds.
     scoring : str or callable, optional
-        A scikit-learn scorer; the largest mean over folds wins. By default it suits the decision:
-        minus the mean absolute error in positions for ``"median"``, minus the mean squared error
-        for ``"mean"``, the accuracy for ``"mode"`` and ``"scores"``, and minus the mean cost
-        (without its scale) for ``"cost"``. Several decisions are all judged by one measure, that
-        of ``"auto"``: on a line, minus the mean absolute error. Sample weights count in those, and
-        in scorers that take ``sample_weight``.
+        A scikit-learn scorer. The setting with the largest mean score over folds wins. The default
+        depends on the decision: minus the mean absolute error in positions for ``"median"``, minus
+        the mean squared error for ``"mean"``, the accuracy for ``"mode"`` and ``"scores"``, and
+        minus the mean cost (without its scale) for ``"cost"``. With several decisions, all are
+        scored as ``"auto"`` is: on a line, by minus the mean absolute error. These scores use the
+        sample weights, and so do scorers that accept ``sample_weight``.
     decision : as for `GeometricClassifier`, or a sequence of such
-        A sequence is one of candidates. Among several costs, ``"auto"`` is ``"median"`` if one of
-        them is on a line, and else ``"mode"``.
+        A sequence is a list of candidates. With several costs, ``"auto"`` is ``"median"`` if one of
+        them is on a line, and ``"mode"`` otherwise.
     fit_intercept, classes, class_weight, max_iter, tol
         As for `GeometricClassifier`.
     n_jobs : int, optional
-        Folds to work on at the same time, as in scikit-learn.
+        The number of folds that run in parallel, as in scikit-learn.
 
     Attributes
     ----------
     alpha_, scale_ : float
     decision_ : str
-        What was chosen. Of equally good settings, the one with the largest penalty; then the one
-        whose cost, scale and decision were named first.
+        What was chosen. If settings score equally, the one with the largest penalty wins; then the
+        one whose cost, scale and decision come first.
     cost_ : Cost
-        The cost that was chosen, times `scale_`.
+        The chosen cost, times `scale_`.
     best_score_ : float
     scores_ : dict of ndarray
-        A table with one row per setting, as for `pandas.DataFrame`: columns ``cost``, ``scale``,
-        ``alpha``, ``decision``, ``mean_score``, ``std_score`` and one ``split<k>_score`` per fold.
+        A table with one row per setting, which `pandas.DataFrame` accepts. Its columns are
+        ``cost``, ``scale``, ``alpha``, ``decision``, ``mean_score``, ``std_score`` and one
+        ``split<k>_score`` per fold.
     classes_, order_, coef_, intercept_, n_iter_, n_features_in_, feature_names_in_
-        Of the fit to all samples, as for `GeometricClassifier`.
+        As for `GeometricClassifier`, from the fit to all samples.
 
     Examples
     --------
@@ -90,7 +90,7 @@ class GeometricClassifierCV(LinearGeometric):
     >>> model.scores_["mean_score"].shape
     (6,)
 
-    Decisions are candidates too, here for the accuracy:
+    Decisions can be candidates, too, here scored by the accuracy:
 
     >>> model.set_params(decision=["median", "mode"], scoring="accuracy").fit(X, y).decision_
     'median'
@@ -130,7 +130,7 @@ class GeometricClassifierCV(LinearGeometric):
         self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Choose the setting, then fit it to all samples.
+        """Choose the best setting, then fit it to all samples.
 
         Parameters
         ----------
@@ -138,9 +138,9 @@ class GeometricClassifierCV(LinearGeometric):
         y : array of shape (n_samples,)
             Class labels.
         sample_weight : array of shape (n_samples,), optional
-            Weights in the fits, and in the scores.
+            Weights in the fits and in the scores.
         groups : array of shape (n_samples,), optional
-            What `cv` keeps together, if it is a splitter by groups.
+            The group of each sample, if `cv` splits by groups.
 
         Returns
         -------
@@ -167,7 +167,7 @@ class GeometricClassifierCV(LinearGeometric):
         )
         scores = np.array([fold for fold, _ in found])  # (folds, settings, alphas, rules)
         means = scores.mean(0)
-        # Of equal means the first wins, penalties first: they descend.
+        # Of equal means the first wins. Penalties are compared first, in descending order.
         near = means >= means.max() - 1e-12 * max(1.0, abs(means.max()))
         at_alpha, at_setting, at_rule = (int(k[0]) for k in near.swapaxes(0, 1).nonzero())
         cost, self.scale_ = settings[at_setting]
@@ -188,18 +188,19 @@ class GeometricClassifierCV(LinearGeometric):
         return self
 
     def _warn_of_equal_decisions(self, X: Any, rules: list[str]) -> None:
-        """Say so where decisions differ, but the measure does not see it."""
+        """Warn if decisions differ, but their scores do not."""
         first, *others = decided(self, X, rules)
         if any((other != first).any() for other in others):
             warnings.warn(
-                f"scoring={self.scoring!r} is the same for all of decision={rules}, so the first "
-                "was taken. Give one decision, or a measure of decisions, such as 'accuracy'.",
+                f"scoring={self.scoring!r} gives the same scores for all of decision={rules}, so "
+                "the first one was taken. Pass one decision, or a scorer that depends on the "
+                "predictions, such as 'accuracy'.",
                 UserWarning,
                 stacklevel=3,
             )
 
     def _judge(self, rules: list[str], costs: list[Cost]) -> tuple[Any, str]:
-        """Return the scorer, or the measure of mistakes, and the rule that the measure suits."""
+        """Return the scorer, or the cost of errors, and the rule that goes with the latter."""
         if self.scoring is not None:
             return check_scoring(GeometricClassifier(), self.scoring), ""
         rule = rules[0] if len(rules) == 1 else rule_for("auto", costs)
@@ -207,7 +208,7 @@ class GeometricClassifierCV(LinearGeometric):
 
 
 class Task(NamedTuple):
-    """What every fold works on."""
+    """The data and options that all folds share."""
 
     X: Any
     target: np.ndarray
@@ -215,7 +216,7 @@ class Task(NamedTuple):
     order: np.ndarray
     rules: list[str]
     scorer: Any
-    measure: str  # the rule that the scorer suits, where that is a measure of mistakes
+    measure: str  # the rule that goes with the scorer, if the scorer is a cost of errors
     fit_intercept: bool
     tol: float
     max_iter: int
@@ -224,11 +225,11 @@ class Task(NamedTuple):
 def _score_fold(
     task: Task, settings: list[tuple[Cost, float]], alphas: list[float], train: Any, test: Any
 ) -> tuple[np.ndarray, Fit]:
-    """Return the scores by setting, penalty and rule, and the fit farthest from converged."""
+    """Return scores by setting, penalty and rule, and the fit that is farthest from converged."""
     X, target, weight = task.X[train], task.target[train], task.weight[train]
     total = weight.sum()
     if not (total > 0 and task.weight[test].sum() > 0):
-        raise ValueError("a fold of cv holds no sample with a positive weight; choose another cv.")
+        raise ValueError("a fold of cv has no sample with a positive weight; choose another cv.")
     design = Design(X, weight / total, task.fit_intercept)
     scores = np.empty((len(settings), len(alphas), len(task.rules)))
     worst = None

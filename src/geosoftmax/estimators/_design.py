@@ -1,4 +1,4 @@
-"""The features as the optimiser sees them: centred, and turned into their principal axes."""
+"""The features as the optimiser sees them: centred, and rotated into their principal axes."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-#: Samples or features, whichever is fewer, up to which principal axes are worth finding.
-MOST_AXES = 1000
-#: Columns whose deviations differ by more than this are not mixed: the smaller would lose digits.
+#: Principal axes are computed only if there are at most this many samples or features; up to the
+#: second number, without a check that features are correlated.
+MOST_AXES, FEW_AXES = 1000, 300
+#: Axes help if the mean square of the correlations' eigenvalues exceeds that of noise by this much;
+#: it is estimated along this many random directions.
+CORRELATED, PROBES = 1.5, 8
+#: Columns whose deviations differ by a larger factor are not mixed: the smaller would lose digits.
 WIDEST_SPREAD = 1e4
 
 
 class Design:
     """Scores ``f = X W + c`` in coordinates ``V`` in which the features are uncorrelated.
 
-    ``V`` has one row per axis and one column per class; its last row is the intercept at the mean
-    of the features. Where axes are not sought (many features, columns of very different size) they
-    are the features themselves. Dense samples are turned once and for all, without the axes along
-    which none of them varies: the penalty keeps the weights there at zero. Sparse samples stay as
-    they are, and weights are turned.
+    ``V`` has one row per axis and one column per class. Its last row is the intercept at the mean
+    of the features. With many features, or columns of very different size, the axes are the
+    features themselves. Dense samples are rotated once. Axes along which no sample varies are
+    dropped: the penalty keeps their weights at zero. Sparse samples are not rotated; the weights
+    are.
 
     Attributes
     ----------
@@ -28,7 +32,7 @@ class Design:
     """
 
     def __init__(self, X: Any, weight: np.ndarray, fit_intercept: bool) -> None:
-        """Take samples, and their weights, which sum to one."""
+        """Take the samples, and weights that sum to one."""
         p = X.shape[1]
         self.fit_intercept = fit_intercept
         self.mean = np.asarray(weight @ X).ravel() if fit_intercept else np.zeros(p)
@@ -41,7 +45,7 @@ class Design:
         else:
             self.X = X - self.mean
             self.variances = weight @ (self.X * self.X)
-        if self._can_turn():
+        if self._can_turn() and (min(X.shape) <= FEW_AXES or self._is_correlated(weight)):
             self._turn(weight)
 
     def _can_turn(self) -> bool:
@@ -50,6 +54,24 @@ class Design:
             return False
         n, p = self.X.shape
         return (p if self.is_sparse else min(n, p)) <= MOST_AXES
+
+    def _is_correlated(self, weight: np.ndarray) -> bool:
+        """Say whether the eigenvalues of the correlations spread more than those of noise.
+
+        With independent features the mean of their squares is about ``1 + p/n``. Without axes,
+        fits of such features take about as many steps, and need no eigendecomposition.
+        """
+        varies = self.variances > 0
+        scale = np.where(varies, 1 / np.sqrt(np.where(varies, self.variances, 1.0)), 0.0)[:, None]
+        signs = np.random.default_rng(0).choice((-1.0, 1.0), size=(len(scale), PROBES))
+        scaled = scale * signs
+        projected = self.X @ scaled - (self.mean @ scaled if self.is_sparse else 0.0)
+        products = scale * (self.X.T @ (weight[:, None] * projected))
+        if self.is_sparse:
+            products -= scale * np.outer(self.mean, weight @ projected)
+        spread = float(np.mean(products**2)) * len(scale) / np.count_nonzero(varies)
+        samples = 1 / float(weight @ weight)
+        return spread > CORRELATED + np.count_nonzero(varies) / samples
 
     def _turn(self, weight: np.ndarray) -> None:
         n, p = self.X.shape
@@ -76,7 +98,7 @@ class Design:
         return f
 
     def gradient(self, slope: np.ndarray) -> np.ndarray:
-        """Return the gradient in V, from that in the scores."""
+        """Return the gradient in V, given the gradient in the scores."""
         gradient = np.empty((len(self.variances) + 1, slope.shape[1]))
         gradient[-1] = slope.sum(0) if self.fit_intercept else 0.0
         features = self.X.T @ slope
@@ -98,5 +120,5 @@ class Design:
         return np.ascontiguousarray(W.T), V[-1] - self.mean @ W
 
     def _weights(self, V: np.ndarray) -> np.ndarray:
-        """Return all but the last row, per feature."""
+        """Return the weights of the features: all rows but the last."""
         return V[:-1] if self.axes is None else self.axes @ V[:-1]

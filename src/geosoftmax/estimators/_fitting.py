@@ -1,19 +1,19 @@
-"""Minimising ``Σ_i w_i ℓ(y_i, f_i) + alpha/2 ‖W‖²`` over linear scores ``f = X W + c``.
+"""Minimise ``Σ_i w_i ℓ(y_i, f_i) + alpha/2 ‖W‖²`` over linear scores ``f = X W + c``.
 
-Where classes share weights, the penalty is ``alpha/2 tr(W K⁻¹ Wᵀ)`` with a kernel ``K`` between
-classes. With ``W = V K^½`` it is that of ``V`` again.
+If classes share weights, the penalty is ``alpha/2 tr(W K⁻¹ Wᵀ)`` with a kernel ``K`` between
+classes. With ``W = V K^½`` it becomes ``alpha/2 ‖V‖²``.
 
-The method is L-BFGS, preconditioned with what is known of the Hessian: in the principal axes of the
-features it is nearly ``mean curvature of the losses ⊗ variances + penalty``, which two small
-eigendecompositions invert. The curvature (d × d) is computed anew every few steps, because samples
-leave it as they are fitted: a loss is flat where the support is a single class.
+The method is L-BFGS with a preconditioner. In the principal axes of the features, the Hessian is
+nearly ``mean curvature of the losses ⊗ variances + penalty``, and two small eigendecompositions
+invert this. The curvature (d × d) is computed again every few steps, because it shrinks as samples
+are fitted: a loss is flat where the support is a single class.
 """
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,18 +25,18 @@ from geosoftmax.solvers import Solution, registry
 from geosoftmax.solvers.active_set import MOST_OUTPUTS
 from geosoftmax.solvers.base import FitPlan
 
-#: Steps that L-BFGS remembers; with many coefficients only so many that these numbers hold them,
-#: but no fewer than `FEWEST_STEPS`.
+#: L-BFGS stores this many steps. With many coefficients it stores fewer, within `MOST_NUMBERS`
+#: numbers, but at least `FEWEST_STEPS`.
 MEMORY, FEWEST_STEPS, MOST_NUMBERS = 30, 10, 1 << 25
-#: Steps after which the curvature is computed anew.
+#: The curvature is computed again after this many steps.
 REFRESH = 10
-#: Rows whose curvature is looked at, at most; and the work, in d³, from which on they are fewer.
+#: The curvature is that of at most so many rows, and of fewer if rows times d³ exceeds the second.
 MOST_CURVES, CURVE_WORK = 1000, 1 << 27
-#: Smallest curvature, relative to the largest, that the preconditioner believes in.
+#: The preconditioner raises curvatures to at least this, relative to the largest.
 FLATTEST = 1e-8
 #: Sufficient decrease and curvature condition of the line search.
 DECREASE, FLATTER = 1e-4, 0.9
-#: The objective is not trusted to more digits than this.
+#: The relative rounding error of the objective.
 ROUNDING = 1e-13
 MOST_TRIALS = 40
 
@@ -49,16 +49,16 @@ class Fit:
     iterations: int
     largest: float  # entry of the gradient of the mean objective
     converged: bool
-    stuck: bool = False  # rounding left no way down
+    stuck: bool = False  # no step decreases the objective, because of rounding
 
 
 def fit_linear(
     X: Any, target: np.ndarray, weight: np.ndarray, cost: Cost, alpha: float,
     fit_intercept: bool, tol: float, max_iter: int, shared: Cost | None = None,
 ) -> tuple[Design, Fit]:  # fmt: skip
-    """Fit to all samples, from the start; return the coordinates, and the fit in them.
+    """Fit to all samples; return the coordinates, and the fit in them.
 
-    Weights of classes that are near under `shared` are drawn together.
+    Classes that are near under `shared` get similar weights.
     """
     total = weight.sum()
     design = Design(X, weight / total, fit_intercept)
@@ -81,8 +81,8 @@ def _square_root(K: np.ndarray) -> np.ndarray:
 class Losses:
     """``Σ_i w_i ℓ(y_i, f_i)`` as a function of the scores.
 
-    Where the plan has losses of its own (small dense costs), these. Other costs are solved by the
-    method that is made for them, iterative ones from the last solution.
+    If the plan has a workspace (small dense costs), it computes the losses. Other costs are solved
+    by their own method; iterative methods start from the last solution.
     """
 
     def __init__(self, cost: Cost, target: np.ndarray, weight: np.ndarray) -> None:
@@ -117,9 +117,10 @@ class Losses:
         return self.cost.kernel().double().numpy()
 
     def potential(self, shares: np.ndarray) -> np.ndarray:
-        """Return scores whose geometric softmax is near the shares, which sum to one.
+        """Return scores whose geometric softmax is close to the shares, which sum to one.
 
-        Where Sinkhorn's method would begin: fits take no more steps from here than from its end.
+        This is the first iterate of Sinkhorn's method. Fits that start from its solution do not
+        take fewer steps.
         """
         shares = shares + 1e-4 * (1 / len(shares) - shares)  # classes that do not occur get a score
         return 2 * np.log(self._product(shares / np.sqrt(self._product(shares))))
@@ -130,12 +131,12 @@ class Losses:
         return self.cost.matvec(torch.from_numpy(x)).numpy()
 
     def curvature(self) -> np.ndarray:
-        """Return ``Σ_i w_i ∇²ℓ`` where the losses were evaluated last, or nearly that.
+        """Return ``Σ_i w_i ∇²ℓ`` at the last evaluation, estimated from some of the rows.
 
-        With ``S = supp u`` that of a loss is ``½ (D_b K_SS⁻¹ D_b / Z + D_α) - ααᵀ``.
+        For one loss it is ``½ (D_b K_SS⁻¹ D_b / Z + D_α) - ααᵀ`` with ``S = supp u``.
 
-        With very many classes only a guess, of shape (d,), from what far classes have: the shares
-        of the classes, and something for those that have none yet.
+        With very many classes, return only a guess of the diagonal, of shape (d,): that of classes
+        far apart. It is half the share of each class, plus a constant for empty classes.
         """
         if self.workspace is not None:
             scores, alpha, lower = self.workspace.found
@@ -156,7 +157,7 @@ class Losses:
 
 
 def _sample(weight: np.ndarray, d: int) -> tuple[slice, np.ndarray]:
-    """Return which rows stand for all, many more than there are directions, and their weights."""
+    """Return a subset of the rows, several times larger than d, and their rescaled weights."""
     rows = min(MOST_CURVES, max(4 * d, CURVE_WORK // d**3))
     part = slice(None, None, -(-len(weight) // rows))
     share = weight[part].sum() / weight.sum()
@@ -183,7 +184,7 @@ class Preconditioner:
 
 
 class Memory:
-    """The last steps of L-BFGS, and how they changed the gradient."""
+    """The last steps of L-BFGS, and the changes of the gradient along them."""
 
     def __init__(self, size: int, plan: FitPlan) -> None:
         self.loops = plan.two_loop_first, plan.two_loop_second
@@ -193,7 +194,7 @@ class Memory:
         self.newest, self.count = -1, 0
 
     def add(self, step: np.ndarray, change: np.ndarray) -> None:
-        """Remember a step, unless the gradient did not change along it."""
+        """Store a step, unless the gradient did not change along it."""
         curve = float(step.ravel() @ change.ravel())
         if curve <= 1e-14 * np.linalg.norm(step) * np.linalg.norm(change):
             return
@@ -203,7 +204,7 @@ class Memory:
         self.inverse[self.newest] = 1.0 / curve
 
     def direction(self, gradient: np.ndarray, precondition: Preconditioner) -> np.ndarray:
-        """Return minus the inverse Hessian that was learnt, times the gradient."""
+        """Return minus the estimated inverse Hessian, times the gradient."""
         if self.count == 0:
             return -precondition(gradient)
         q = gradient.ravel().copy()
@@ -218,30 +219,47 @@ class Memory:
         return -r.reshape(gradient.shape)
 
 
+class Point(NamedTuple):
+    """Weights, the scores that they give, and the objective with its gradient there."""
+
+    V: np.ndarray
+    scores: np.ndarray
+    value: float
+    gradient: np.ndarray
+
+
 class Objective:
     """``(Σ_i w_i ℓ(y_i, f_i) + alpha/2 ‖W‖²) / Σ_i w_i`` as a function of V."""
 
     def __init__(
         self, design: Design, losses: Losses, penalty: float, root: np.ndarray | None = None
     ) -> None:
-        """Take the root of the kernel by which classes share weights; None if they do not."""
+        """Take the root of the kernel by which classes share weights, or None."""
         self.design, self.losses, self.penalty, self.root = design, losses, penalty, root
 
-    def evaluate(self, V: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return value and gradient."""
+    def scores(self, V: np.ndarray) -> np.ndarray:
+        """Return the scores of all samples, linear in V."""
         scores = self.design.scores(V)
-        if self.root is not None:
-            scores = scores @ self.root
+        return scores if self.root is None else scores @ self.root
+
+    def gradient(self, V: np.ndarray, slope: np.ndarray) -> np.ndarray:
+        """Return the gradient in V, from that of the losses in the scores."""
+        gradient = self.design.gradient(slope if self.root is None else slope @ self.root)
+        gradient[:-1] += self.penalty * V[:-1]
+        return gradient
+
+    def ridge(self, V: np.ndarray, direction: np.ndarray) -> float:
+        """Return the slope of the penalty at V along a direction."""
+        return self.penalty * float(V[:-1].ravel() @ direction[:-1].ravel())
+
+    def point(self, V: np.ndarray) -> Point:
+        """Return V with its scores, value and gradient."""
+        scores = self.scores(V)
         value, slope = self.losses.evaluate(scores)
-        if self.root is not None:
-            slope = slope @ self.root
-        gradient = self.design.gradient(slope)
-        ridge = self.penalty * V[:-1]
-        gradient[:-1] += ridge
-        return value + 0.5 * float(ridge.ravel() @ V[:-1].ravel()), gradient
+        return Point(V, scores, value + 0.5 * self.ridge(V, V), self.gradient(V, slope))
 
     def preconditioner(self) -> Preconditioner:
-        """Return the one that suits the point that was evaluated last."""
+        """Return the preconditioner for the point that was evaluated last."""
         curvature = self.losses.curvature()
         if self.root is not None and curvature.ndim == 2:
             curvature = self.root @ curvature @ self.root
@@ -249,7 +267,7 @@ class Objective:
 
 
 def start(design: Design, losses: Losses) -> np.ndarray:
-    """Return V without features: intercepts that predict the shares of the classes."""
+    """Return V with zero weights, and intercepts that predict the shares of the classes."""
     V = np.zeros((len(design.variances) + 1, losses.cost.size))
     if design.fit_intercept:
         shares = np.bincount(losses.target, weights=losses.weight, minlength=losses.cost.size)
@@ -257,43 +275,48 @@ def start(design: Design, losses: Losses) -> np.ndarray:
     return V
 
 
-@np.errstate(over="ignore", invalid="ignore")  # a trial step may go too far; it is then cut
+@np.errstate(over="ignore", invalid="ignore")  # a trial step may overflow; it is then shortened
 def minimise(objective: Objective, V: np.ndarray, tol: float, max_iter: int) -> Fit:
     """Descend from V until no entry of the gradient is larger than `tol`."""
-    value, gradient = objective.evaluate(V)
+    here = objective.point(V)
     memory = Memory(V.size, objective.losses.plan)
     precondition = None
     for iteration in range(max_iter + 1):
-        largest = objective.design.largest(gradient)
+        largest = objective.design.largest(here.gradient)
         if largest <= tol or iteration == max_iter:
-            return Fit(V, iteration, largest, largest <= tol)
+            return Fit(here.V, iteration, largest, largest <= tol)
         if precondition is None or iteration % REFRESH == 0:
             precondition = objective.preconditioner()
-        direction = memory.direction(gradient, precondition)
-        found = _search(objective, V, value, gradient, direction)
-        if found is None:
-            return Fit(V, iteration, largest, False, stuck=True)
-        ahead, value, ahead_gradient = found
-        memory.add(ahead - V, ahead_gradient - gradient)
-        V, gradient = ahead, ahead_gradient
+            here = here._replace(scores=objective.scores(here.V))  # without the sum of roundings
+        direction = memory.direction(here.gradient, precondition)
+        ahead = _search(objective, here, direction)
+        if ahead is None:
+            return Fit(here.V, iteration, largest, False, stuck=True)
+        memory.add(ahead.V - here.V, ahead.gradient - here.gradient)
+        here = ahead
     raise AssertionError("unreachable")
 
 
-def _search(
-    objective: Objective, V: np.ndarray, value: float, gradient: np.ndarray, direction: np.ndarray
-) -> tuple[np.ndarray, float, np.ndarray] | None:
-    """Go along a direction until the Wolfe conditions hold. The objective is convex."""
-    slope = float(gradient.ravel() @ direction.ravel())
+def _search(objective: Objective, here: Point, direction: np.ndarray) -> Point | None:
+    """Return the first point along a direction where the Wolfe conditions hold (convex case).
+
+    Scores are linear in V, so a trial evaluates the losses, without a product with the features.
+    """
+    slope = float(here.gradient.ravel() @ direction.ravel())
     if not slope < 0:
         return None
+    change = objective.scores(direction)
+    square = objective.ridge(here.V, here.V)
+    first, second = objective.ridge(here.V, direction), objective.ridge(direction, direction)
     short, long, t = 0.0, np.inf, 1.0
-    noise = ROUNDING * max(abs(value), 1e-3)
+    noise = ROUNDING * max(abs(here.value), 1e-3)
     for _ in range(MOST_TRIALS):
-        ahead = V + t * direction
-        there, ahead_gradient = objective.evaluate(ahead)
-        slope_there = float(ahead_gradient.ravel() @ direction.ravel())
-        enough = there <= value + DECREASE * t * slope
-        if not enough and there <= value + noise:  # the value has no digits left: ask the slope
+        scores = here.scores + t * change
+        there, score_slope = objective.losses.evaluate(scores)
+        there += 0.5 * (square + 2 * t * first + t * t * second)
+        slope_there = float(score_slope.ravel() @ change.ravel()) + first + t * second
+        enough = there <= here.value + DECREASE * t * slope
+        if not enough and there <= here.value + noise:  # equal up to rounding: use the slope
             enough = slope_there <= (2 * DECREASE - 1) * slope
         if not enough:
             long, middle = t, (short + t) / 2
@@ -303,5 +326,6 @@ def _search(
             short = t
             t = 2 * t if np.isinf(long) else (short + long) / 2
         else:
-            return ahead, there, ahead_gradient
+            V = here.V + t * direction
+            return Point(V, scores, there, objective.gradient(V, score_slope))
     return None

@@ -1,4 +1,4 @@
-"""What the estimators share once they are fitted: probabilities and decisions of a linear model."""
+"""The base class of the estimators: probabilities and decisions of a fitted linear model."""
 
 from __future__ import annotations
 
@@ -65,16 +65,16 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            Columns are those of `classes_`.
+            One column per class, in the order of `classes_`.
         """
         return _probabilities(self, _scores(self, X))[:, _sorted(self)]
 
     def predict_cost(self, X: Any) -> np.ndarray:
-        """Return what predicting each class is expected to cost, by the measure of `decision`.
+        """Return the expected cost of predicting each class, as `decision` measures it.
 
-        The measure is the distance between positions for ``"median"``, its square for ``"mean"``,
-        0 or 1 for ``"mode"`` and ``"scores"``, and `cost_` for ``"cost"``. ``"auto"`` stands for
-        one of these.
+        The cost of an error is the distance between positions for ``"median"``, its square for
+        ``"mean"``, 1 for ``"mode"`` and ``"scores"``, and `cost_` for ``"cost"``. With ``"auto"``,
+        it is that of `decision_`.
 
         Parameters
         ----------
@@ -83,7 +83,7 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            Columns are those of `classes_`.
+            One column per class, in the order of `classes_`.
         """
         alpha = _probabilities(self, _scores(self, X))
         measure = measure_of(_rule(self), self.cost_)
@@ -93,7 +93,7 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> np.ndarray:
         """Return what `predict` maximises: minus the expected costs, or the scores.
 
-        Of classes that are equally good up to rounding, `predict` takes the first: see
+        If classes are equally good up to rounding, `predict` takes the first: see
         `geosoftmax.decide`.
 
         Parameters
@@ -103,8 +103,8 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            Columns are those of `classes_`. For two classes of shape (n_samples,): positive for
-            the second.
+            One column per class, in the order of `classes_`. With two classes, the shape is
+            (n_samples,), and positive values mean the second class.
         """
         check_is_fitted(self)
         by_scores = _rule(self) == "scores"
@@ -129,7 +129,7 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
     # ------------------------------------------------------------------ reading
 
     def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray]:
-        """Validate; set `order_`, `classes_`; return X, positions of the labels, the weights."""
+        """Validate; set `order_` and `classes_`; return X, positions of the labels, weights."""
         given = y
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS, order="C")
         costs = [*read_costs(self.cost), *([] if self.shared is None else [self.shared])]
@@ -158,12 +158,12 @@ def set_fitted(
 
 
 def _sorted(model: LinearGeometric) -> np.ndarray:
-    """Return the positions in `order_` of the sorted `classes_`, as scikit-learn wants columns."""
+    """Return the positions in `order_` of the sorted `classes_`."""
     return np.argsort(model.order_)
 
 
 def _rule(model: LinearGeometric) -> str:
-    """Return the rule to decide by: that of the fit, unless `decision` names one."""
+    """Return the decision rule: that of the fit, unless `decision` names one."""
     named = read_decisions(model.decision)
     if len(named) > 1 or named == ["auto"]:
         return model.decision_
@@ -184,7 +184,7 @@ def _probabilities(model: LinearGeometric, scores: np.ndarray) -> np.ndarray:
 
 
 def decided(model: LinearGeometric, X: Any, rules: Sequence[str]) -> list[np.ndarray]:
-    """Return the positions in `order_` of the classes to predict, under each of the rules."""
+    """Return the predicted classes under each of the rules, as positions in `order_`."""
     scores = _scores(model, X)
     alpha = None
     if any(rule != "scores" for rule in rules):

@@ -1,4 +1,4 @@
-"""What users give to the estimators: the order of the classes, the cost, numbers."""
+"""Reading what users pass to the estimators: the order of the classes, the cost, numbers."""
 
 from __future__ import annotations
 
@@ -27,22 +27,23 @@ def categories_of(y: Any) -> Any:
 
 
 def read_order(y: Any, classes: Any, cost: Any) -> Any:
-    """Return the labels in the order of the outputs of the cost, None if nothing says it.
+    """Return the labels in the order of the outputs of the cost, or None if it is not known.
 
-    The names of a cost say it (a taxonomy has them), then `classes`, then an ordered categorical.
+    The order comes from the names of a cost (a taxonomy has them), else from `classes`, else from
+    an ordered categorical.
     """
     names = _names_of(cost)
     if names is None:
         return categories_of(y) if classes is None else classes
     if classes is not None and list(classes) != list(names):
         raise ValueError(
-            f"classes is {list(classes)}, but the cost names its outputs {list(names)}: leave "
-            "`classes` out, and labels are matched by these names."
+            f"classes is {list(classes)}, but the cost names its outputs {list(names)}. Do not "
+            "pass `classes`: labels are then matched by these names."
         )
     unknown = sorted(set(np.unique(np.asarray(y)).tolist()) - set(names), key=str)
     if unknown:
         raise ValueError(
-            f"y holds labels that the cost does not name: {unknown[:10]}; it names {list(names)}."
+            f"y has labels that the cost does not name: {unknown[:10]}; it names {list(names)}."
         )
     return names
 
@@ -51,27 +52,30 @@ def _names_of(cost: Any) -> tuple[str, ...] | None:
     given = [getattr(one, "names", None) for one in read_costs(cost)]
     named = list(dict.fromkeys(tuple(names) for names in given if names is not None))
     if len(named) > 1:
-        raise ValueError("the costs name their outputs differently, or in another order.")
+        raise ValueError(
+            "the costs name their outputs differently, or in another order. Pass costs with the "
+            "same names, in the same order."
+        )
     return named[0] if named else None
 
 
 def warn_of_alphabet(y: np.ndarray, order: Any, cost: Any) -> None:
-    """Say so where positions matter and nothing but the alphabet gives them."""
+    """Warn if positions matter, and only the alphabet gives them."""
     if order is not None or not any(map(_by_position, read_costs(cost))):
         return
     found = np.unique(y)
     if len(found) > 2 and found.dtype.kind in "UO" and isinstance(found[0], str):
         warnings.warn(
-            f"the classes are ordered by the alphabet: {found.tolist()[:10]}. This cost depends on "
-            "their order, as rows of a matrix do. Name them in order in `classes`, or use an "
-            "ordered pandas categorical.",
+            f"the classes are in alphabetical order: {found.tolist()[:10]}. This cost depends on "
+            "their order. Name the classes in order in `classes`, or use an ordered pandas "
+            "categorical.",
             UserWarning,
             stacklevel=4,
         )
 
 
 def warn_of_gaps(labels: np.ndarray, cost: Any) -> None:
-    """Say so where sorted labels are numbers, and a named cost puts them at other distances."""
+    """Warn if labels are unevenly spaced numbers, and a named cost spaces them evenly."""
     named = [one for one in read_costs(cost) if isinstance(one, str) and one != "zero-one"]
     if not named or len(labels) < 3 or labels.dtype.kind not in "iuf":
         return
@@ -79,9 +83,9 @@ def warn_of_gaps(labels: np.ndarray, cost: Any) -> None:
     if gaps.max() > (1 + 1e-6) * gaps.min():
         power = 1 if named[0] == "absolute" else 2
         warnings.warn(
-            f"the labels {labels.tolist()[:10]} are at uneven distances, and are taken as 0, 1, 2, "
-            f"…. If their distances count, give cost=LineCost(np.unique(y), p={power}). If only "
-            "their order counts, or other classes do not occur here, name all classes in "
+            f"the labels {labels.tolist()[:10]} are not evenly spaced, but are taken as 0, 1, 2, "
+            f"…. If their distances matter, pass cost=LineCost(np.unique(y), p={power}). If only "
+            "their order matters, or if some classes do not occur here, name all classes in "
             "`classes`.",
             UserWarning,
             stacklevel=4,
@@ -91,7 +95,7 @@ def warn_of_gaps(labels: np.ndarray, cost: Any) -> None:
 def _by_position(cost: Any) -> bool:
     if isinstance(cost, str):
         return cost != "zero-one"
-    # Names, where a cost has them, have given the order.
+    # If a cost has names, these have given the order already.
     return not isinstance(cost, Cost) or cost.structure != "equal"
 
 
@@ -101,17 +105,28 @@ def read_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
     found, target = np.unique(y, return_inverse=True)
     if classes is None:
         return found, target
+    if isinstance(classes, str):
+        listed = [label.strip() for label in classes.split(",")]
+        raise ValueError(f"classes must be a list of labels, such as {listed}; got {classes!r}.")
     ordered = np.asarray(classes)
     if ordered.ndim != 1:
-        raise ValueError(f"classes must be a list of labels; got an array of {ordered.ndim} axes.")
+        raise ValueError(
+            f"classes must be a list of labels; got an array with {ordered.ndim} axes."
+        )
     place = {label: k for k, label in enumerate(ordered.tolist())}
     if len(place) < len(ordered):
-        raise ValueError(f"classes holds a label twice: {ordered.tolist()}.")
+        raise ValueError(f"classes has a label twice: {ordered.tolist()}.")
     unknown = [label for label in found.tolist() if label not in place]
     if unknown:
+        remedy = "Add them to classes, in order, or remove these samples."
+        if unknown == list(range(len(unknown))):
+            remedy = (
+                "If a meta-estimator such as VotingClassifier numbered them, number the labels "
+                "yourself, 0, 1, 2, … in their order, and leave `classes` out."
+            )
         raise ValueError(
-            f"y holds labels that are not in classes: {unknown}; classes is {ordered.tolist()}. "
-            "Add them there, in their order, or remove those samples."
+            f"y has labels that are not in classes: {unknown}; classes is {ordered.tolist()}. "
+            f"{remedy}"
         )
     return ordered, np.array([place[label] for label in found.tolist()])[target]
 
@@ -128,7 +143,7 @@ def read_cost(cost: Any, scale: Any, n_classes: int, name: str = "cost") -> Cost
         return LineCost(n_classes, p=2 if cost == "squared" else 1) * factor
     if isinstance(cost, Cost):
         if cost.batch_shape:
-            raise ValueError(f"{name} must be one for all samples; got {cost!r}.")
+            raise ValueError(f"{name} must be one cost for all samples; got {cost!r}.")
         found, kept = cost.shape, cost.detach().to("cpu")
     else:
         matrix = np.asarray(cost, dtype=np.float64)
@@ -143,31 +158,31 @@ def read_cost(cost: Any, scale: Any, n_classes: int, name: str = "cost") -> Cost
 
 
 def read_costs(cost: Any) -> list[Any]:
-    """Return the candidates: those of a list of costs, or the only one."""
+    """Return a list of candidate costs, which may be a single one."""
     if isinstance(cost, (list, tuple)):
         if len(cost) == 0:
-            raise ValueError("cost is an empty list; give at least one.")
+            raise ValueError("cost is an empty list; pass at least one cost.")
         if all(isinstance(one, (str, Cost)) or np.ndim(one) == 2 for one in cost):
             return list(cost)
     return [cost]
 
 
 def read_decisions(decision: Any) -> list[Any]:
-    """Return the candidates: those of a sequence of decision rules, or the only one."""
+    """Return a list of candidate decision rules, which may be a single one."""
     if isinstance(decision, str) or np.ndim(decision) != 1:
         return [decision]
     if len(decision) == 0:
-        raise ValueError("decision is an empty list; give at least one.")
+        raise ValueError("decision is an empty list; pass at least one decision.")
     return list(decision)
 
 
 def rules_for(decision: Any, costs: Sequence[Cost]) -> list[str]:
-    """Return the decision rules to choose among, each once."""
+    """Return the decision rules to choose from, each once."""
     return list(dict.fromkeys(rule_for(one, costs) for one in read_decisions(decision)))
 
 
 def rule_for(decision: Any, costs: Sequence[Cost]) -> str:
-    """Return the decision rule for costs among which one is chosen: what "auto" stands for."""
+    """Return the decision rule for candidate costs; resolve "auto"."""
     if not isinstance(decision, str) or decision not in DECISIONS:
         named = ", ".join(map(repr, DECISIONS))
         raise ValueError(f"decision must be one of {named}; got {decision!r}.")
@@ -175,21 +190,21 @@ def rule_for(decision: Any, costs: Sequence[Cost]) -> str:
     on_tree = any(cost.structure == "tree" for cost in costs)
     if rule in ("median", "mean") and on_tree:
         raise ValueError(
-            f"decision={decision!r} needs classes in an order, which the leaves of a tree do not "
-            "have. Take decision='cost', the least expected distance in the tree, or 'mode'."
+            f"decision={decision!r} needs ordered classes, but the leaves of a tree have no order. "
+            "Pass decision='cost' (least expected distance in the tree) or 'mode'."
         )
     if rule != "auto":
         return rule
     on_line = any(cost.positions is not None for cost in costs)
     if on_line and not on_tree:
         return "median"
-    return "cost" if len(costs) == 1 else "mode"  # expected costs of several do not compare
+    return "cost" if len(costs) == 1 else "mode"  # different costs cannot be compared
 
 
 def measure_of(decision: str, cost: Cost) -> Cost:
-    """Return what a decision costs: the measure of which it has the least expected value.
+    """Return the cost of errors whose expected value a decision minimises.
 
-    Medians and means are of the positions of the cost, and of ranks where it has none.
+    Medians and means use the positions of the cost, or ranks if it has none.
     """
     if decision == "cost":
         return cost
@@ -201,29 +216,29 @@ def measure_of(decision: str, cost: Cost) -> Cost:
 
 
 def places_of(cost: Cost) -> Tensor | None:
-    """Return the positions of classes that lie on a line."""
+    """Return the positions of the classes, or None if they are not on a line."""
     return cost.factors[0].positions if len(cost.shape) == 1 else None
 
 
 def common_measure(decision: str, costs: Sequence[Cost]) -> Cost:
-    """Return the measure by which settings with any of the costs can be compared."""
+    """Return the cost of errors that compares settings with different costs."""
     placed = [cost for cost in costs if places_of(cost) is not None]
     first, *others = [measure_of(decision, cost) for cost in placed or costs]
     if decision == "cost" and len(costs) > 1:
         raise ValueError(
-            "decision='cost' has a measure of its own for each of the costs, so they cannot be "
-            "compared. Give scoring, or one cost."
+            "decision='cost' measures errors by each cost itself, so several costs cannot be "
+            "compared. Pass scoring, or one cost."
         )
     if any(not torch.equal(first.matrix(), other.matrix()) for other in others):
         raise ValueError(
-            f"the costs have different positions of the classes, so that errors of the {decision} "
-            "cannot be compared. Give scoring, or costs with the same positions."
+            f"the costs put the classes at different positions, so errors of the {decision} "
+            "cannot be compared. Pass scoring, or costs with the same positions."
         )
     return first
 
 
 def read_number(name: str, value: Any, *, positive: bool = False) -> float:
-    """Return a finite number, at least or above 0."""
+    """Return a finite number that is non-negative, or positive."""
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
         number = float(value)
         if np.isfinite(number) and (number > 0 or (number == 0 and not positive)):
@@ -233,23 +248,23 @@ def read_number(name: str, value: Any, *, positive: bool = False) -> float:
 
 
 def read_numbers(name: str, values: Any, *, positive: bool = False) -> list[float]:
-    """Return a list of such numbers, with at least one."""
+    """Return a list of at least one such number."""
     if isinstance(values, str) or np.ndim(values) != 1 or len(values) == 0:
-        raise ValueError(f"{name} must be a list of numbers, with at least one; got {values!r}.")
+        raise ValueError(f"{name} must be a list of at least one number; got {values!r}.")
     return [read_number(f"{name}[{k}]", value, positive=positive) for k, value in enumerate(values)]
 
 
 def read_count(name: str, value: Any) -> int:
-    """Return an integer of at least 1."""
+    """Return a positive integer."""
     if isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1:
         return int(value)
-    raise ValueError(f"{name} must be an integer of at least 1; got {value!r}.")
+    raise ValueError(f"{name} must be a positive integer; got {value!r}.")
 
 
 def weigh(
     weight: np.ndarray, class_weight: Any, classes: np.ndarray, target: np.ndarray, y: np.ndarray
 ) -> np.ndarray:
-    """Return sample weights times class weights; at least two classes must be left with any."""
+    """Return sample weights times class weights; check that two classes have positive weight."""
     if class_weight is not None:
         if isinstance(class_weight, str):  # "balanced", among the classes that occur
             seen = np.unique(target[weight > 0]) if (weight > 0).any() else np.unique(target)
@@ -269,6 +284,7 @@ def weigh(
     if len(seen) < 2:
         held = f"only one class, {classes.tolist()[seen[0]]!r}" if len(seen) else "no class"
         raise ValueError(
-            f"samples of at least 2 classes are needed; those with a positive weight hold {held}."
+            "the fit needs samples of at least 2 classes; those with a positive weight have "
+            f"{held}."
         )
     return weight

@@ -1,9 +1,9 @@
 """One function per object of the paper.
 
-Signals have shape ``(*batch, *cost.shape)``: any leading batch dimensions, then the outputs; where
-they are not last, ``dim`` names their axes, and results have them in the same place. Results have
-the dtype of the input; half precision is computed in float32. Write ``K = exp(-C/2)``,
-``b = exp(f/2)``; products of vectors are elementwise.
+Signals have shape ``(*batch, *cost.shape)``: any leading batch dimensions, then the outputs. Where
+the outputs are not last, ``dim`` names their axes, and results have them in the same place. Results
+have the dtype of the input; half precision is computed in float32. Formulas write ``K = exp(-C/2)``
+and ``b = exp(f/2)``; products of vectors are elementwise.
 """
 
 from geosoftmax.functional.conjugate import (

@@ -1,4 +1,4 @@
-"""What the functions share before they begin: precision, and options that were left open."""
+"""What all functions do first: choose the precision, and fill in default options."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from geosoftmax.validation import check_options, is_readable, refuse_torchscript
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-#: Devices that autocast knows (asking torch for them breaks the graphs of torch.compile).
+#: Devices that support autocast. Asking torch for them breaks the graphs of torch.compile.
 _WITH_AUTOCAST = ("cpu", "cuda", "mps", "xpu")
 _HALVES = (torch.float16, torch.bfloat16)
 
 
 def full_precision(function: F) -> F:
-    """Keep autocast out: certificates need the digits that it would drop."""
+    """Disable autocast: certificates need the digits that it would drop."""
     return _without_autocast(function, widen=False)
 
 
 def full_precision_loss(function: F) -> F:
-    """Keep autocast out, and return float32 under it, as torch does for its own losses.
+    """Disable autocast, but return float32 where it was enabled, as torch's own losses do.
 
-    A loss in half precision overflows where a gradient scaler multiplies it.
+    A loss in half precision would overflow when a gradient scaler multiplies it.
     """
     return _without_autocast(function, widen=True)
 
@@ -52,33 +52,33 @@ def _without_autocast(function: F, widen: bool) -> F:
                 return function(signal, *args[1:], **kwargs)
             return function(**{**kwargs, first: signal})
 
-    wrapped.__prepare_scriptable__ = refuse_torchscript  # pyright: ignore  # torch.jit.script asks
+    wrapped.__prepare_scriptable__ = refuse_torchscript  # pyright: ignore  # for torch.jit.script
     return cast(F, wrapped)
 
 
 def _has_autocast(signal: Tensor) -> bool:
-    device = "cpu" if signal.is_cpu else signal.device.type  # the latter takes longer
+    device = "cpu" if signal.is_cpu else signal.device.type  # device.type is slower
     return device in _WITH_AUTOCAST and torch.is_autocast_enabled(device)
 
 
 def divergence_dtype(alpha: Tensor, beta: Tensor) -> torch.dtype:
-    """Return the dtype of a divergence: that of the distributions; float32 under autocast.
+    """Return the dtype of a divergence: that of the distributions, or float32 under autocast.
 
-    Its value is a loss. The distributions themselves are not widened: how far they may be from
-    summing to 1 depends on the dtype that they came in.
+    A divergence is a loss, so it gets float32. The distributions are not widened: the tolerance on
+    their sum depends on their dtype.
     """
     dtype = torch.promote_types(alpha.dtype, beta.dtype)
     return torch.float32 if dtype in _HALVES and _has_autocast(alpha) else dtype
 
 
 def check_learnt(cost: Cost) -> None:
-    """Refuse a cost that is learnt and has become invalid. Elsewhere its plans do so."""
+    """Refuse a learnt cost that has become invalid. Functions with a plan leave this to it."""
     if cost.parameter.requires_grad and is_readable(*cost.tensors):
         cost.check()
 
 
 def computed(signal: Tensor) -> Tensor:
-    """Return the signal in the dtype that we compute in."""
+    """Return the signal in the dtype of the computation."""
     return signal if signal.dtype in (torch.float32, torch.float64) else signal.to(torch.float32)
 
 
@@ -89,7 +89,7 @@ def settle(
     max_iter: int | None,
     method: str,
 ) -> Options:
-    """Check the options of a solve, and fill in those that were left open."""
+    """Check the options of a solve, and fill in the defaults."""
     if tol is None and max_iter is None and method == "auto":
         found = _DEFAULTS.get((purpose, came_in))
         if found is not None:
@@ -100,7 +100,7 @@ def settle(
     return Options(purpose, tol, solvers.MAX_ITER if max_iter is None else max_iter, method)
 
 
-#: Where nothing is asked for.
+#: The options where the caller gives none.
 _DEFAULTS: dict[tuple[Purpose, torch.dtype], Options] = {
     (purpose, dtype): Options(
         purpose, solvers.default_tolerance(dtype, purpose), solvers.MAX_ITER, "auto"

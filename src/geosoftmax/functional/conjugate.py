@@ -1,4 +1,4 @@
-"""(QP): the geometric softmax and log-sum-exp, the extrapolation, and all about a solve."""
+"""(QP): the geometric softmax and log-sum-exp, the extrapolation, and `solve`."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def geometric_softmax(
     cost : Cost
         The geometry of the outputs.
     dim : int or tuple of int, optional
-        The axis of scores that holds the outputs, as in ``torch.softmax``; on a grid one for each
-        side, in its order. By default the last ones.
+        The axis of scores that holds the outputs, as in ``torch.softmax``. A grid needs one axis
+        for each side, in order. By default the last ones.
     tol, max_iter, method
         As for `solve`; see ``geosoftmax.solvers`` for the defaults.
 
@@ -125,8 +125,9 @@ def extrapolate(
 ) -> Tensor:
     r"""Extrapolation of Proposition 3: :math:`f^E = 2 \log(K u^*)`.
 
-    Up to a constant, the Sinkhorn potential of least energy that lies above the scores: equal to
-    them on the support of the geometric softmax, larger elsewhere (also where they are ``-inf``).
+    Up to a constant, this is the Sinkhorn potential of least energy above the scores. It equals
+    them on the support of the geometric softmax. Elsewhere it is at least as large, also where
+    scores are ``-inf``.
 
     Parameters
     ----------
@@ -154,7 +155,7 @@ def extrapolate(
         result = extrapolate(moved, cost, tol=tol, max_iter=max_iter, method=method)
         return outputs_back(result, axes)
     check_signal("scores", scores, cost)
-    f = scores.to(torch.float64)  # of which the range is needed, more than the digits
+    f = scores.to(torch.float64)  # for its range more than for its digits
     options = settle("distribution", scores.dtype, tol, max_iter, method)
     _, u, _, _, _ = operators.solve(f.detach(), cost, options)
     b, peak = autograd.half_exponential(f, cost)
@@ -173,27 +174,27 @@ def solve(
     method: str = "auto",
     init: Tensor | Solution | None = None,
 ) -> Solution:
-    r"""Solve (QP) and return everything: the minimiser, its bracket, and how it was found.
+    r"""Solve (QP): return the minimiser, its bracket, and how it was found.
 
-    No gradients are recorded; for those use `geometric_softmax` and `geometric_logsumexp`.
+    No gradients are recorded. Use `geometric_softmax` or `geometric_logsumexp` for those.
 
     Parameters
     ----------
     scores : Tensor, shape (*batch, *cost.shape)
     cost : Cost
     dim : int or tuple of int, optional
-        The axes of the outputs, as for `geometric_softmax`: in the scores, in ``alpha`` and ``u``
-        of the solution, and in a warm start.
+        The axes of the outputs, as for `geometric_softmax`. They hold for the scores, for ``alpha``
+        and ``u`` of the solution, and for a warm start.
     tol : float, optional
-        The certified gap ``upper - lower`` to reach, but for the rounding of huge scores. Exact
-        methods do not need it. By default 1e-9 in float64 and 1e-6 in float32.
+        The certified gap ``upper - lower`` to reach. The rounding of huge scores is added to it.
+        Exact methods do not use it. By default 1e-9 in float64 and 1e-6 in float32.
     max_iter : int, optional
-        The most iterations of an iterative method (5000).
+        The largest number of iterations of an iterative method. By default 5000.
     method : str
         ``"auto"``, or a name in the table of ``geosoftmax.solvers``.
     init : Tensor or Solution, optional
         A warm start: an earlier `Solution`, or its ``u``. Rows that it already solves to ``tol``
-        are returned as they are; iterative methods and the active set start from it.
+        are returned unchanged. For the others, iterative methods and the active set start from it.
 
     Returns
     -------
@@ -236,10 +237,10 @@ def solve(
 
 
 def _with_far_outputs(envelope: Tensor, f: Tensor, peak: Tensor, cost: Cost) -> Tensor:
-    """Add to ``2 log(Ku)`` what outputs contribute whose ``b`` has underflowed.
+    """Add to ``2 log(Ku)`` the contribution of outputs whose ``b`` has underflowed.
 
-    They lie so low that they do not act on the others. What the others leave uncovered of them,
-    ``b - Ku``, is a problem of its own at its own scale; and so on.
+    Their scores are so low that they do not affect the other outputs. The part of ``b`` that the
+    others do not cover, ``b - Ku``, is a separate problem at its own scale; and so on.
     """
     if not is_concrete(envelope, f) or f.numel() == 0:
         return envelope

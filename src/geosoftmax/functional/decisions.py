@@ -1,4 +1,4 @@
-"""From a distribution to one output: the decision that a measure of mistakes asks for."""
+"""From a distribution to one output: the best decision for a measure of mistakes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from geosoftmax.validation import (
     is_readable,
 )
 
-#: By how much, relatively, equal probabilities may differ for their rounding in float64. In other
-#: dtypes it is the distance between neighbouring numbers.
+#: The relative difference up to which probabilities count as equal in float64. In other dtypes it
+#: is the machine epsilon.
 ROUNDING = 1e-12
 
 
 @full_precision
 def decide(alpha: Tensor, cost: Cost, rule: str = "cost", *, dim: Dim = None) -> Tensor:
-    r"""Decide for one output: :math:`\arg\min_i \sum_j M_{ij} \alpha_j` for the measure of a rule.
+    r"""Decide for one output: :math:`\arg\min_i \sum_j M_{ij} \alpha_j`, with ``M`` from the rule.
 
-    ``M_ij`` is what it costs to decide for ``i`` where ``j`` is true:
+    ``M_ij`` is the penalty for deciding on ``i`` when ``j`` is true:
 
     ========== ============================ ===========================================
     rule       measure ``M``                defined for
@@ -36,16 +36,16 @@ def decide(alpha: Tensor, cost: Cost, rule: str = "cost", *, dim: Dim = None) ->
     "cost"     the cost itself              every cost
     ========== ============================ ===========================================
 
-    Of several outputs that are equally good, the first is taken. Outputs are equally good if they
-    differ by no more than the rounding of the probabilities: relatively 1e-12 in float64, and the
-    distance between neighbouring numbers in other dtypes.
+    Where several outputs are equally good, the first is returned. Outputs count as equally good if
+    they differ by rounding only: relatively 1e-12 in float64, and the machine epsilon in other
+    dtypes.
 
     Parameters
     ----------
     alpha : Tensor, shape (*batch, *cost.shape)
         Distributions. No gradients flow through a decision.
     cost : Cost
-        The geometry. The scale of a cost changes none of the decisions.
+        The geometry of the outputs. Its scale does not change the decision.
     rule : {"cost", "mode", "median", "mean"}
     dim : int or tuple of int, optional
         The axes of the outputs, as for `geometric_softmax`. By default the last ones.
@@ -53,9 +53,10 @@ def decide(alpha: Tensor, cost: Cost, rule: str = "cost", *, dim: Dim = None) ->
     Returns
     -------
     Tensor, shape batch, int64
-        The index of an output, row-major over a grid: ``torch.unravel_index(index, cost.shape)``
-        gives the place. Where values are not checked (on GPUs, and under ``torch.compile`` and
-        ``torch.func``), rows that are no distributions have -1.
+        The index of an output. On a grid it counts row by row, and
+        ``torch.unravel_index(index, cost.shape)`` gives the pixel. Rows that are not distributions
+        give -1 where values are not checked: on GPUs, and under ``torch.compile`` and
+        ``torch.func``.
 
     Examples
     --------
@@ -86,14 +87,14 @@ def _mode(mass: Tensor, cost: Cost, slack: float) -> Tensor:
 
 
 def first_of_largest(flat: Tensor, slack: float) -> Tensor:
-    """Return the first place whose value is the largest, up to a relative slack."""
+    """Return the first index whose value is the largest, up to a relative slack."""
     return _first(flat >= (1 - slack) * flat.amax(-1, keepdim=True))
 
 
 def _least(mass: Tensor, cost: Cost, rule: str, slack: float) -> Tensor:
-    """Return the output of least expected cost: axis by axis, where the cost is a sum over axes."""
+    """Return the output of least expected cost, axis by axis if the cost is a sum over axes."""
     if cost.structure == "equal":
-        return _mode(mass, cost, slack)  # its differences would drown in their sum
+        return _mode(mass, cost, slack)  # differences between sums would be lost to rounding
     if len(cost.factors) == 1:
         return _along_axis(mass, cost.factors[0], rule, slack)
     index = torch.zeros((), dtype=torch.int64, device=mass.device)
@@ -110,12 +111,12 @@ def _along_axis(mass: Tensor, axis: Cost, rule: str, slack: float) -> Tensor:
     if x is None or power not in (1, 2):
         expected = axis.expected(mass).flatten(-len(axis.shape))
         return _first(expected <= (1 + slack) * expected.amin(-1, keepdim=True))
-    if power == 1:  # the first that has half of the mass before or at it
+    if power == 1:  # the first with half of the mass before or at it
         return _first(mass.cumsum(-1) >= (1 - slack) / 2 * mass.sum(-1, keepdim=True))
     x = wide(x)
     share = mass / mass.sum(-1, keepdim=True)
     apart = (x - x[0] - (share * (x - x[0])).sum(-1, keepdim=True)).abs()
-    deviation = (share * apart).sum(-1, keepdim=True)  # by which rounding moves the mean
+    deviation = (share * apart).sum(-1, keepdim=True)  # the effect of rounding on the mean
     return _first(apart <= apart.amin(-1, keepdim=True) + slack * deviation)
 
 

@@ -1,4 +1,4 @@
-"""The Sinkhorn negentropy, its potential and divergence, and what losses are made of."""
+"""The Sinkhorn negentropy, its potential and its divergence, and the terms of losses."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from geosoftmax.validation import (
 def sinkhorn_negentropy(alpha: Tensor, cost: Cost, *, dim: Dim = None) -> Tensor:
     r"""Sinkhorn negentropy: :math:`\Omega(\alpha) = -\tfrac12 \mathrm{OT}_{C,2}(\alpha, \alpha)`.
 
-    Convex; between the negative Shannon entropy (large costs) and a kernel norm (small ones). 0 for
-    a single output.
+    It is convex, and 0 for a single output. It lies between the negative Shannon entropy
+    (large costs) and a kernel norm (small costs).
 
     Parameters
     ----------
@@ -73,8 +73,8 @@ def sinkhorn_negentropy(alpha: Tensor, cost: Cost, *, dim: Dim = None) -> Tensor
 def sinkhorn_potential(alpha: Tensor, cost: Cost, *, dim: Dim = None) -> Tensor:
     r"""Symmetric Sinkhorn potential: :math:`\nabla\Omega(\alpha) = 2 \log(Kv)` with ``v · Kv = α``.
 
-    A distance field to the distribution, defined at every output, also where ``alpha`` is 0. The
-    geometric softmax inverts it.
+    It is a distance field to the distribution, defined at every output, also where ``alpha`` is 0.
+    The geometric softmax is its inverse.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def _potential(alpha: Tensor, cost: Cost) -> Tensor:
 
 
 def _fused_plan(alpha: Tensor, cost: Cost) -> SinkhornPlan | None:
-    """Return a plan that may do it all at once: of float32, without derivatives in the cost."""
+    """Return a fused plan, if there is one: for float32, without derivatives in the cost."""
     if alpha.dtype != torch.float32 or alpha.numel() == 0:
         return None
     if not autograd.has_plain_gradient(alpha, cost.parameter):
@@ -124,8 +124,8 @@ def hausdorff_divergence(
 ) -> Tensor:
     r"""Hausdorff divergence: :math:`\Omega(\alpha) - \langle\alpha, \nabla\Omega(\beta)\rangle`.
 
-    The Bregman divergence of the Sinkhorn negentropy, asymmetric: at least 0, and finite whatever
-    the supports.
+    This is the Bregman divergence of the Sinkhorn negentropy. It is at least 0, asymmetric, and
+    finite for all supports.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def hausdorff_divergence(
     Returns
     -------
     Tensor, shape batch
-        In the dtype of the distributions; under autocast in float32, as a loss.
+        In the dtype of the distributions, or in float32 under autocast, as for losses.
 
     Examples
     --------
@@ -226,9 +226,10 @@ def c_transform(f: Tensor, alpha: Tensor, cost: Cost, *, dim: Dim = None) -> Ten
 
 
 def fenchel_young(target: Target, f: Tensor, conjugate: Tensor, cost: Cost) -> Tensor:
-    """``Ω*(f) Σα + Ω(α) - ⟨α, f⟩``: unchanged by a constant added to ``f``, also off the simplex.
+    """Return ``Ω*(f) Σα + Ω(α) - ⟨α, f⟩``. A constant added to ``f`` does not change it.
 
-    Clipped at zero in the value, where rounding went below; the gradient is not changed.
+    This holds off the simplex, too. A value that rounding made negative becomes 0; the gradient
+    does not change.
     """
     if target.indices is not None:
         flat = f.reshape(*target.indices.shape, cost.size)
@@ -236,7 +237,9 @@ def fenchel_young(target: Target, f: Tensor, conjugate: Tensor, cost: Cost) -> T
         return at_least_zero(loss)
     assert target.alpha is not None
     alpha, v = scaled("target", target.alpha, cost, target.dtype)
-    f = torch.where((alpha == 0) & torch.isneginf(f), 0.0, f)  # masks without mass do not count
+    f = torch.where(
+        (alpha == 0) & torch.isneginf(f), 0.0, f
+    )  # masked outputs without mass do not count
     mass = alpha.sum(autograd.signal_dims(cost))
     negentropy = autograd.negentropy(alpha, v, cost)
     return at_least_zero(mass * conjugate + negentropy - autograd.inner(alpha, f, cost))
@@ -245,7 +248,7 @@ def fenchel_young(target: Target, f: Tensor, conjugate: Tensor, cost: Cost) -> T
 def scaled(
     name: str, alpha: Tensor, cost: Cost, dtype: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Solve the Sinkhorn problem: return ``α`` and ``v`` in float64; `dtype` is what α came in."""
+    """Solve the Sinkhorn problem: return ``α`` and ``v`` in float64. `dtype` is the input's."""
     came_in = alpha.dtype if dtype is None else dtype
     alpha = alpha.to(torch.float64)
     tolerance, single = SUM_TOLERANCE[came_in], came_in != torch.float64
@@ -254,5 +257,5 @@ def scaled(
 
 
 def at_least_zero(value: Tensor) -> Tensor:
-    """Clip the value at zero, where rounding went below; the gradient is not changed."""
+    """Replace values that rounding made negative by 0; the gradient does not change."""
     return value - value.detach().clamp_max(0)

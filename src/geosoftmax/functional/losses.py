@@ -43,28 +43,28 @@ def geometric_logistic_loss(
 ) -> Tensor:
     r"""Geometric logistic loss: :math:`\Omega^*(f) + \Omega(\alpha) - \langle\alpha, f\rangle`.
 
-    Convex in the scores, at least 0, and 0 exactly when ``target == geometric_softmax(scores)``.
-    Its gradient is ``geometric_softmax(scores) - target``.
+    It is convex in the scores and at least 0. It is 0 exactly when
+    ``target == geometric_softmax(scores)``. Its gradient is ``geometric_softmax(scores) - target``.
 
     Parameters
     ----------
     scores : Tensor, shape (*batch, *cost.shape)
     target : Tensor
-        Class indices, of shape batch and integer dtype (row-major over a grid); or distributions,
-        of the shape of scores.
+        Class indices: integers of shape batch, on a grid counted row by row. Or distributions: of
+        the shape of scores.
     cost : Cost
     dim : int or tuple of int, optional
         The axes of the outputs, as for `geometric_softmax`; batch is the shape of scores without
-        them. ``torch.nn.CrossEntropyLoss`` has ``dim=1``. By default the last ones, but class
-        indices with two or more batch axes need it said.
+        them. ``dim=1`` is the layout of ``torch.nn.CrossEntropyLoss``. By default the last ones.
+        With class indices and two or more batch axes, pass it explicitly.
     reduction : {"mean", "sum", "none"}
     weight : Tensor, shape cost.shape, optional
-        The weight of each output; a sample weighs ``Σ_y target_y weight_y``, and the mean is the
-        weighted one.
+        The weight of each output. A sample has weight ``Σ_y target_y weight_y``, and the mean is
+        weighted.
     ignore_index : int
         Samples with this class index do not count.
     label_smoothing : float
-        Mix class indices with the uniform distribution: ``(1 - s) δ_y + s / d``.
+        The share ``s`` of the uniform distribution in the target: ``(1 - s) δ_y + s / d``.
     tol, max_iter, method
         As for `solve`.
 
@@ -106,7 +106,7 @@ def geometric_logistic_loss(
     fused = _distribution_loss(f, wanted, weight, cost, reduction, options)
     if fused is not None:
         return fused.to(scores.dtype)
-    finite = torch.finfo(f.dtype)  # rows that are all -inf, or hold +inf, are refused, not NaN
+    finite = torch.finfo(f.dtype)  # all -inf, or any +inf, is an error, not NaN
     peak = f.detach().amax(autograd.signal_dims(cost), keepdim=True)
     f = f - peak.clamp(finite.min, finite.max)
     alpha, u, lower, _, _ = operators.solve(f.detach(), cost, options)
@@ -119,7 +119,7 @@ def _index_loss(
     f: Tensor, target: Tensor, cost: Cost, dim: Dim, reduction: str, ignore_index: int,
     options: Options,
 ) -> Tensor | None:  # fmt: skip
-    """Return the reduced loss of class indices from one call of a backend, where there is one."""
+    """Return the reduced loss of class indices from one backend call, or None if there is none."""
     plan = operators.plan_of(f, cost, options)
     if plan.index_loss is None or f.numel() == 0:
         return None
@@ -128,14 +128,14 @@ def _index_loss(
     if bad:
         check_class_indices(target, f, cost, ignore_index, dim)
     if not gap <= options.tol:
-        operators.solve(f.detach(), cost, options)  # says what is wrong
+        operators.solve(f.detach(), cost, options)  # raises the error
     return autograd.fused_index_loss(f, target, loss, slope, cost, reduction, ignore_index, options)
 
 
 def _distribution_loss(
     f: Tensor, target: Target, weight: Tensor | None, cost: Cost, reduction: str, options: Options
 ) -> Tensor | None:
-    """Return the reduced loss of distributions from one kernel and little else, likewise."""
+    """Return the reduced loss of distributions from a fused kernel, or None if there is none."""
     alpha = target.alpha
     if alpha is None or f.numel() == 0:
         return None

@@ -1,7 +1,7 @@
-"""Points on a grid of pixels: as targets of a loss, and as what a distribution is read as.
+"""Points on a grid of pixels: as targets of a loss, and as the reading of a distribution.
 
-A point is its coordinates in the order of the axes, (row, column) for pictures and not (x, y), in
-index units: pixel ``alpha[..., 3, 7]`` has its centre at ``(3.0, 7.0)``, as for `GridCost`.
+The coordinates of a point follow the order of the axes: (row, column) in pictures, not (x, y). They
+are in index units: the centre of pixel ``alpha[..., 3, 7]`` is ``(3.0, 7.0)``, as for `GridCost`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ WINDOW = 5
 
 
 class PointTarget(NamedTuple):
-    """Points as distributions, and which of them are there.
+    """Points as distributions, and which of them are present.
 
     Attributes
     ----------
     alpha : Tensor, shape (*batch, *shape)
-        Distributions on the grid. Where a point is missing, the first pixel has the mass.
+        Distributions on the grid. If a point is missing, all entries are NaN, and losses reject it.
     present : Tensor, shape batch, bool
-        Whether the point is there. Losses of the others are to be left out.
+        Whether the point is present. Leave missing points out before a loss.
     """
 
     alpha: Tensor
@@ -47,29 +47,30 @@ class PointTarget(NamedTuple):
 def point_target(points: Tensor, shape: Sequence[int]) -> PointTarget:
     r"""Return points as distributions on a grid: :math:`\sum_i \alpha_i x_i` is the point, exactly.
 
-    The mass lies on the 2, 4 or 8 pixels around the point, by multilinear weights: of all
-    distributions on the grid with this mean, they have the least variance along each axis. A point
-    on a pixel has all its mass there. Translating a point by whole pixels translates its mass.
+    The mass lies on the 2, 4 or 8 pixels around the point, with multilinear weights. Of all
+    distributions on the grid with this mean, this one has the least variance along each axis. A
+    point on a pixel centre has all its mass on that pixel. Moving a point by an integer number of
+    pixels moves its mass with it.
 
     Parameters
     ----------
     points : Tensor, shape (*batch, n)
         **(row, column)**, not (x, y), in index units: the centre of the first pixel is (0, 0), that
-        of the last one is (h - 1, w - 1). Points outside are refused. A point that is all NaN is
-        missing. Gradients flow to the points, but across pixel centres they jump.
+        of the last one is (h - 1, w - 1). Points outside the grid are refused. A point whose
+        coordinates are all NaN is missing. Gradients flow to the points, and jump at pixel centres.
     shape : tuple of int
-        The 1 to 3 sides of the grid.
+        The sides of the grid, 1 to 3 of them.
 
     Returns
     -------
     PointTarget
         The distributions, in the dtype and on the device of the points, and which points are
-        there. Where values are not checked (on GPUs, and under ``torch.compile`` and
-        ``torch.func``), points outside the grid have distributions of NaN.
+        present. Points outside the grid give NaN where values are not checked: on GPUs, and under
+        ``torch.compile`` and ``torch.func``.
 
     See Also
     --------
-    locate : The way back.
+    locate : The inverse, from distributions to points.
 
     Examples
     --------
@@ -80,9 +81,8 @@ def point_target(points: Tensor, shape: Sequence[int]) -> PointTarget:
     >>> target.alpha[0]
     tensor([[0.0000, 0.0000, 0.7500, 0.0000],
             [0.0000, 0.0000, 0.2500, 0.0000]])
-    >>> scores = torch.zeros(2, 2, 4)
-    >>> loss = geometric_logistic_loss(scores, target.alpha, GridCost((2, 4)), reduction="none")
-    >>> loss = loss[target.present].mean()  # of the points that are there
+    >>> scores, seen = torch.zeros(2, 2, 4), target.present  # leave missing points out
+    >>> loss = geometric_logistic_loss(scores[seen], target.alpha[seen], GridCost((2, 4)))
     """
     sides = check_grid(shape)
     check_points("points", points, sides)
@@ -96,11 +96,12 @@ def point_target(points: Tensor, shape: Sequence[int]) -> PointTarget:
             inside = (at[..., axis] >= 0) & (at[..., axis] <= side - 1)
             hat = torch.where(inside[..., None], hat, torch.nan)
         factors.append(hat)
-    return PointTarget(_outer(factors), present)
+    there = present[(..., *([None] * len(sides)))]
+    return PointTarget(torch.where(there, _outer(factors), torch.nan), present)
 
 
 def _outer(factors: list[Tensor]) -> Tensor:
-    """Return the products of the factors of all axes, each of shape (*batch, side)."""
+    """Return the outer product of one factor per axis, each of shape (*batch, side)."""
     product, n = factors[0], len(factors)
     for k in range(1, n):
         product = product[..., None] * factors[k][(..., *([None] * k), slice(None))]
@@ -127,28 +128,30 @@ def locate(
     "median"     where each marginal has half of its mass on either side    much is astray
     ============ ========================================================== ======================
 
-    Each inverts `point_target`, but for the mode, which gives the nearest pixel. Each moves with
-    the distribution, by whole pixels. Marginals are taken to rise linearly from pixel centre to
-    pixel centre, with half of a pixel's mass before its centre; where several places halve a
-    marginal, the median is the middle of them. Of equal modes and windows, the first is taken.
+    Each rule inverts `point_target`, except the mode, which gives the nearest pixel. If the
+    distribution moves by an integer number of pixels, the point moves with it. For the median, the
+    cumulative mass is linear between pixel centres, with half of a pixel's mass before its centre.
+    Where several places halve a marginal, the median is the middle of them. Of equal modes and
+    windows, the first is used.
 
     Parameters
     ----------
     alpha : Tensor, shape (*batch, *sides)
-        Distributions. Gradients flow through all but the mode; the window is taken as given.
+        Distributions. Gradients flow through all rules but the mode; they treat the position of the
+        window as a constant.
     rule : {"local mean", "mode", "mean", "median"}
     window : int, optional
-        Pixels along each side of the window of a local mean; by default 5, and less where a side
-        of the grid is shorter.
+        The side of the window of a local mean, in pixels. By default 5, or less if a side of the
+        grid is shorter.
     dim : int or tuple of int
         The axes of the grid, 1 to 3; by default the last two.
 
     Returns
     -------
     Tensor, shape (*batch, n)
-        Points as `point_target` takes them: **(row, column)**, in index units. Where values are not
-        checked (on GPUs, and under ``torch.compile`` and ``torch.func``), rows that are no
-        distributions have NaN.
+        Points as for `point_target`: **(row, column)**, in index units. Rows that are not
+        distributions give NaN where values are not checked: on GPUs, and under ``torch.compile``
+        and ``torch.func``.
 
     See Also
     --------
@@ -185,33 +188,32 @@ def locate(
 
 @full_precision
 def spread(alpha: Tensor, *, dim: int | tuple[int, ...] = (-2, -1)) -> Tensor:
-    r"""Return how far distributions on a grid spread: 0 for a point, on a pixel or between pixels.
+    r"""Return the spread of distributions on a grid: 0 for a point, also between pixels.
 
     .. math:: \Big(\sum_i \alpha_i |x_i - m|^2 - \sum_k t_k (1 - t_k)\Big)^{1/2},
               \quad m = \sum_i \alpha_i x_i, \quad t_k = m_k - \lfloor m_k \rfloor
 
-    The second sum is the variance of the point ``m`` itself: the least of any distribution on the
-    grid with that mean. So this is the root mean square distance from the mean, less what the grid
-    adds to it. If the distribution told the truth, it would be the root mean square error to expect
-    of the mean.
+    The first sum is the variance of the distribution. The second sum is the least variance of any
+    distribution on the grid with the same mean, so that the grid itself adds nothing. For a
+    calibrated distribution, the spread is the root mean square error of the mean.
 
     Parameters
     ----------
     alpha : Tensor, shape (*batch, *sides)
-        Distributions. Gradients flow; at 0 they are 0.
+        Distributions. Gradients flow through the spread; they are 0 where it is 0.
     dim : int or tuple of int
         The axes of the grid, 1 to 3; by default the last two.
 
     Returns
     -------
     Tensor, shape batch
-        In pixels. Rows that are no distributions as in `locate`.
+        In pixels. Rows that are not distributions are treated as in `locate`.
 
     Notes
     -----
-    The other measure of confidence needs no function: ``torch.special.entr(alpha).sum((-2, -1))``
-    is Shannon's entropy, and its exponential says over how many pixels the mass is shared.
-    `sinkhorn_negentropy` is minus the entropy that knows the cost.
+    Another measure of confidence is Shannon's entropy, ``torch.special.entr(alpha).sum((-2, -1))``.
+    Its exponential is the effective number of pixels that share the mass. `sinkhorn_negentropy` is
+    minus the entropy for a cost.
 
     Examples
     --------
@@ -230,7 +232,7 @@ def spread(alpha: Tensor, *, dim: int | tuple[int, ...] = (-2, -1)) -> Tensor:
         apart = _pixels(marginal) - mean[..., None]
         fraction = mean - mean.detach().floor()
         total = total + (marginal * apart**2).sum(-1) - fraction * (1 - fraction)
-    # Below this, rounding of the input makes what is left. Its square root would be no distance.
+    # Below the floor, the difference is rounding of the input, and its square root means nothing.
     floor = 16 * torch.finfo(alpha.dtype).eps * max(sides)
     positive = total > floor
     distance = torch.where(positive, total.clamp(min=floor).sqrt(), 0.0)
@@ -239,7 +241,7 @@ def spread(alpha: Tensor, *, dim: int | tuple[int, ...] = (-2, -1)) -> Tensor:
     return distance.to(alpha.dtype)
 
 
-# ------------------------------------------------------------------ the readings
+# ------------------------------------------------------------------ the rules
 
 
 def _axes(dim: int | tuple[int, ...]) -> tuple[int, ...]:
@@ -247,7 +249,7 @@ def _axes(dim: int | tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _read(alpha: Tensor, dim: int | tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
-    """Return the mass in float64, its grid last, that sums to 1; and which rows are valid."""
+    """Return the mass, normalised, in float64, with its grid last; and which rows are valid."""
     axes = check_map(alpha, dim, SUM_TOLERANCE)
     n = len(axes)
     mass = wide(alpha.movedim(axes, tuple(range(-n, 0))))
@@ -274,13 +276,13 @@ def _mean(marginal: Tensor) -> Tensor:
 
 
 def _median(marginal: Tensor) -> Tensor:
-    """Return the middle of all places that halve the mass: the first from either end."""
+    """Return the middle of all places that halve the mass."""
     last = marginal.shape[-1] - 1
     return (_first_half(marginal) + last - _first_half(marginal.flip(-1))) / 2
 
 
 def _first_half(marginal: Tensor) -> Tensor:
-    """Return the first place before which half of the mass lies, linear between pixel centres."""
+    """Return the first place with half of the mass before it, linear between pixel centres."""
     before = marginal.cumsum(-1) - marginal / 2
     slack = 4 * torch.finfo(marginal.dtype).eps * marginal.shape[-1]
     after = (before >= 0.5 - slack).to(torch.uint8).argmax(-1, keepdim=True)
@@ -300,7 +302,7 @@ def _local_mean(mass: Tensor, sides: tuple[int, ...], window: list[int]) -> Tens
     sums, n = mass.detach(), len(sides)
     for axis in range(n):
         sums = sums.unfold(axis - n, window[axis], 1).sum(-1)
-    slack = 1e-12 * math.prod(window)  # equal masses, summed in different orders
+    slack = 1e-12 * math.prod(window)  # equal masses differ by the order of summation
     starts = _mode(sums, tuple(sums.shape[sums.dim() - n :]), slack)
     chosen = []
     for axis, side in enumerate(sides):

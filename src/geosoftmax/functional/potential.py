@@ -1,4 +1,4 @@
-"""The potential layer, a sibling of the geometric softmax without a solver; and smoothed scores."""
+"""The potential layer, a solver-free sibling of the geometric softmax; and smoothed scores."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ _NO_MASKS = (
 def potential_softmax(logits: Tensor, cost: Cost, *, dim: Dim = None) -> Tensor:
     r"""Solver-free sibling of the geometric softmax: :math:`v \, Kv / v^\top K v`, ``v = e^{g/2}``.
 
-    It is ``geometric_softmax(2 log(Kv))`` exactly, by two products with ``K``: every Sinkhorn
-    potential is reached, exact zeros and convexity in the logits are given up.
+    It equals ``geometric_softmax(2 log(Kv))`` exactly, and takes two products with ``K``. Every
+    Sinkhorn potential has the form ``2 log(Kv)``. The price is that the result has no exact zeros,
+    and that the loss is not convex in the logits.
 
     Parameters
     ----------
@@ -114,7 +115,7 @@ def potential_logistic_loss(
 
 
 def _fused(g: Tensor, target: Target, cost: Cost, reduction: str) -> Tensor | None:
-    """Return the reduced loss from one kernel and little else, where there is one."""
+    """Return the reduced loss from a fused kernel, or None if there is none."""
     alpha = target.alpha
     if alpha is None or g.numel() == 0:
         return None
@@ -132,11 +133,12 @@ def _fused(g: Tensor, target: Target, cost: Cost, reduction: str) -> Tensor | No
 
 @full_precision
 def smooth_scores(scores: Tensor, cost: Cost, *, dim: Dim = None) -> Tensor:
-    r"""Smooth scores before the geometric softmax: means, weighed by :math:`e^{-C}`.
+    r"""Smooth scores before the geometric softmax: means with weights :math:`e^{-C}`.
 
-    Networks then learn sooner and further. The geometric softmax undoes a kernel: its loss is steep
-    in what is rough and flat in what is smooth, so that plain scores first become noise. Potentials
-    are smooth, hence nothing that matters is lost. For softmax it was found to matter little.
+    Networks then train faster, to a lower loss. The geometric softmax inverts a kernel, so its loss
+    is steep in rough directions of the scores and flat in smooth ones; without smoothing, scores
+    first fit noise. Sinkhorn potentials are smooth, so smoothing loses nothing that matters. For
+    the ordinary softmax it made little difference.
 
     Parameters
     ----------
@@ -165,6 +167,8 @@ def smooth_scores(scores: Tensor, cost: Cost, *, dim: Dim = None) -> Tensor:
         axes = axes_of("scores", scores, cost, dim)
         return outputs_back(smooth_scores(outputs_last(scores, axes), cost), axes)
     check_signal("scores", scores, cost)
-    check_finite("scores", scores, "They would spread: smooth first, then mask with -inf.")
+    check_finite(
+        "scores", scores, "Smoothing would spread them. Smooth first, then mask with -inf."
+    )
     check_learnt(cost)
     return autograd.average(computed(scores), cost).to(scores.dtype)

@@ -1,4 +1,4 @@
-"""What a loss is asked to fit: class indices or distributions, their weights, and the reduction."""
+"""Targets of a loss: class indices or distributions, their weights, and the reduction."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from geosoftmax.validation import (
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """Class indices, or distributions; which samples count (None: all); the dtype they came in."""
+    """Class indices, or distributions; which samples count (None: all); the dtype of the input."""
 
     indices: Tensor | None
     alpha: Tensor | None
@@ -40,9 +40,9 @@ def read_target(
     ignore_index: int | None = None,
     label_smoothing: float = 0.0,
 ) -> Target:
-    """Tell class indices from distributions, check them, and smooth them.
+    """Distinguish class indices from distributions, check them, and smooth them.
 
-    Outputs are last here; `dim` tells whether the caller said where they are.
+    The outputs are last here. `dim` is the caller's argument, None if it was not given.
     """
     check_smoothing(label_smoothing)
     if not isinstance(target, Tensor):
@@ -50,8 +50,9 @@ def read_target(
     if target.is_floating_point():
         if tuple(target.shape) == tuple(scores.shape[: scores.dim() - len(cost.shape)]):
             raise ValueError(
-                f"target has the batch shape {tuple(target.shape)}, as class indices have, but "
-                f"dtype {target.dtype}. Use target.long(); distributions have the shape of scores."
+                f"target has shape {tuple(target.shape)}, as class indices would, but dtype "
+                f"{target.dtype}. For class indices pass target.long(); distributions must have "
+                f"the shape of scores, {tuple(scores.shape)}."
             )
         check_signal("target", target, cost)
         check_same_shape("target", target, "scores", scores)
@@ -75,7 +76,7 @@ def read_target(
 
 
 def is_plain_index(target: Any, f: Tensor, cost: Cost) -> bool:
-    """Whether a target is class indices, and the loss is differentiated in the scores at most."""
+    """Return whether a target is class indices, and only the scores may need derivatives."""
     if not isinstance(target, Tensor) or target.dtype != torch.int64:
         return False
     parameter = cost.parameter
@@ -87,7 +88,7 @@ def is_plain_index(target: Any, f: Tensor, cost: Cost) -> bool:
 def share_of(
     f: Tensor, target: Target, weight: Tensor | None, cost: Cost, reduction: str
 ) -> float | None:
-    """Return by what each sample counts in a plain mean or sum; None for other reductions."""
+    """Return the weight of each sample in a plain mean or sum; None for other reductions."""
     if reduction == "none" or weight is not None or target.counted is not None:
         return None
     return cost.size / f.numel() if reduction == "mean" else 1.0
@@ -96,7 +97,7 @@ def share_of(
 def reduce_loss(
     loss: Tensor, target: Target, weight: Tensor | None, cost: Cost, reduction: str
 ) -> Tensor:
-    """Weigh the samples and reduce: a sample weighs ``Σ_y target_y weight_y``, or 0 if ignored."""
+    """Reduce with weights: a sample has weight ``Σ_y target_y weight_y``, or 0 if ignored."""
     check_weight(weight, cost)
     weights = None if target.counted is None else target.counted.to(loss.dtype)
     if weight is not None:

@@ -1,10 +1,11 @@
 """The functions as torch Modules.
 
-A module holds its cost as buffers: it moves, is saved and is loaded with the module. With
-``learn_scale=True`` a scalar that multiplies the cost is learnt with the other parameters; `cost`
-is the scaled one, to predict with. `LearntPoints` and `LearntEmbeddings`, in place of a cost, are
-learnt as a whole. Learn both from distributions: with class indices alone the loss falls with every
-entry of the cost, whatever the scores are, and nothing keeps it from zero.
+A module stores its cost as buffers, which are moved, saved and loaded with the module. With
+``learn_scale=True``, a scalar that multiplies the cost is learnt with the other parameters; the
+attribute `cost` is the scaled cost, for predictions. Pass `LearntPoints` or `LearntEmbeddings` in
+place of a cost to learn the geometry itself. Learn scales and geometries from distributions. With
+class indices alone, a smaller cost always has a smaller loss, whatever the scores are, so the cost
+shrinks to zero.
 """
 
 from geosoftmax.learnt import LearntEmbeddings, LearntPoints

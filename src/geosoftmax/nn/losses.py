@@ -1,4 +1,4 @@
-"""Losses of scores, and a divergence between distributions."""
+"""Losses on scores, and a divergence between distributions."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class GeometricLogisticLoss(SolvingModule):
     reduction : {"mean", "sum", "none"}
     label_smoothing : float
     dim : int or tuple of int, optional
-        The axes of the outputs: 1 for the layout of ``torch.nn.CrossEntropyLoss``, scores
-        ``(N, C, d1, …)`` and class indices ``(N, d1, …)``. By default the last ones, but class
-        indices with two or more batch axes need it said.
+        The axes of the outputs. ``dim=1`` is the layout of ``torch.nn.CrossEntropyLoss``: scores
+        ``(N, C, d1, …)`` and class indices ``(N, d1, …)``. By default the last ones. With class
+        indices and two or more batch axes, pass it explicitly.
     learn_scale, tol, max_iter
         As for `GeometricSoftmax`.
 

@@ -1,4 +1,4 @@
-"""What all modules share: a cost that is held as buffers, saved, loaded, and perhaps learnt."""
+"""The base of all modules: a cost that is stored as buffers, saved, loaded, and perhaps learnt."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from geosoftmax.functional.axes import Dim, read_dim
 from geosoftmax.learnt import LearntCost, warn_of_collapse
 from geosoftmax.validation import LEARN_PLACES, are_classes, check_options, refuse_torchscript
 
-#: Under which the tensors of a cost are registered; no cost has more.
+#: Names under which the tensors of a cost are registered. No cost has more tensors.
 _NAMES = tuple(f"cost_{k}" for k in range(16))
 
 
 class CostModule(nn.Module):
-    """A module with a cost. `cost` gives it on the module's device, scaled as learnt.
+    """A module with a cost. `cost` is on the module's device, and has the learnt scale.
 
-    Plans for the cost are made once, and again when its values changed. Writes through ``.data``,
-    behind the back of torch, are not noticed.
+    Plans for the cost are made once, and made again after its values change. Writes through
+    ``.data``, which torch does not count, are not noticed.
     """
 
     cost_signature: Tensor
     learnt_cost: LearntCost | None
     #: The axes of the outputs, as for `geosoftmax.geometric_softmax`.
     dim: Dim = None
-    #: Whether the tensors of the cost hold nothing yet: `to_empty` after the meta device.
+    #: Whether the tensors of the cost have no values yet: after `to_empty` from the meta device.
     _is_empty = False
 
     def __init__(
@@ -46,7 +46,7 @@ class CostModule(nn.Module):
                 else:
                     self.register_buffer(f"cost_{k}", tensor.clone())
             self._unscaled = cost.with_tensors(self._tensors(cost))
-        # The kind of cost as bytes, so that a state of another kind is refused on loading.
+        # The kind of cost, as bytes: loading refuses a state with another kind.
         self.log_scale = nn.Parameter(torch.zeros(())) if learn_scale else None
         device = self.cost.device
         self.register_buffer("cost_signature", _as_bytes(cost.signature).to(device))
@@ -58,7 +58,7 @@ class CostModule(nn.Module):
 
     @property
     def cost(self) -> Cost:
-        """The cost, as it was learnt."""
+        """The cost, with what was learnt."""
         cost = self._current() if self.learnt_cost is None else self.learnt_cost.cost
         return cost if self.log_scale is None else cost.multiple(torch.exp(self.log_scale))
 
@@ -66,25 +66,25 @@ class CostModule(nn.Module):
         return [getattr(self, name) for name in _NAMES[: len(cost.tensor_names)]]
 
     def _current(self) -> Cost:
-        """Return the cost of the buffers: one object, with its plans, while they are the same."""
+        """Return the cost of the buffers: the same object until they change."""
         if self._is_empty:
             raise ValueError(
-                f"the cost of {type(self).__name__} holds no values yet: the module was made on "
-                "the meta device. Load a state into it first, with load_state_dict."
+                f"the cost of {type(self).__name__} has no values yet: the module was made on "
+                "the meta device. Load a state first, with load_state_dict."
             )
         cost = self._unscaled
         assert cost is not None
         if torch.compiler.is_compiling():
             return cost.with_tensors(self._tensors(cost))
         if all(map(operator.is_, map(self._buffers.get, _NAMES), cost.tensors)):
-            return cost  # the everyday case: attributes would be looked for everywhere else first
+            return cost  # the usual case, without the slow lookup of attributes
         tensors = self._tensors(cost)
         if not all(map(operator.is_, tensors, cost.tensors)):
             cost = self._unscaled = cost.with_tensors(tensors)
         return cost
 
     def _warn_of_collapse(self, cost: Cost, target: Tensor) -> None:
-        """Warn once, where the cost is learnt from classes alone."""
+        """Warn once if the cost is learnt from class indices alone."""
         if not cost.parameter.requires_grad or self._warned or not torch.is_grad_enabled():
             return
         if are_classes(target, cost, self.dim):
@@ -97,7 +97,7 @@ class CostModule(nn.Module):
         refuse_torchscript()
 
     def extra_repr(self) -> str:
-        """Describe the cost, and where the outputs are."""
+        """Describe the cost and the axes of the outputs."""
         if self._is_empty:
             cost = f"{_in_words(self._signature)}, not loaded"
         else:
@@ -111,7 +111,7 @@ class CostModule(nn.Module):
         return (self.learnt_cost or self._unscaled).signature  # pyright: ignore
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> CostModule:
-        """Move as every module does, but keep the geometry out of half precision."""
+        """Move as every module does, but do not convert the geometry to half precision."""
         cost = self._unscaled
         if cost is None:
             super()._apply(fn, recurse)
@@ -143,11 +143,11 @@ class CostModule(nn.Module):
         saved, here = state_dict.get(f"{prefix}cost_signature"), self._signature
         if saved is not None and not saved.is_meta:
             there = bytes(saved.cpu().tolist()).decode("utf8", "replace")
-            # An early state of a named tree says nothing of the names.
+            # States that early versions saved for trees with names have no names.
             if there not in (here, here.partition("|names:")[0]):
                 error_msgs.append(
-                    f"the state was saved with another kind of cost ({_in_words(there)}) than this "
-                    f"module's ({_in_words(here)}). Build the module with that cost."
+                    f"the state was saved with another kind of cost ({_in_words(there)}) than that "
+                    f"of this module ({_in_words(here)}). Build the module with that cost."
                 )
                 return
             state_dict = {**state_dict, f"{prefix}cost_signature": _as_bytes(here)}
@@ -161,12 +161,12 @@ class CostModule(nn.Module):
 
 def described(text: str, **options: Any) -> str:
     """Return the text of a repr with the options that are not None."""
-    told = [f"{name}={value!r}" for name, value in options.items() if value is not None]
-    return ", ".join([*filter(None, [text]), *told])
+    shown = [f"{name}={value!r}" for name, value in options.items() if value is not None]
+    return ", ".join([*filter(None, [text]), *shown])
 
 
 def unless(value: Any, default: Any) -> Any:
-    """Return a value for a repr: None if it is the default."""
+    """Return a value for a repr, or None if it is the default."""
     return None if value == default else value
 
 
@@ -179,7 +179,7 @@ def _in_words(signature: str) -> str:
 
 
 def _check_cost(cost: Any, learn_scale: bool) -> None:
-    """Refuse what a module cannot hold, or not learn."""
+    """Refuse a cost that a module cannot store, or cannot learn."""
     if not isinstance(cost, Cost):
         raise TypeError(
             "cost must be a geosoftmax Cost, or LearntPoints or LearntEmbeddings; got "
@@ -187,18 +187,18 @@ def _check_cost(cost: Any, learn_scale: bool) -> None:
         )
     if learn_scale and not cost.scales_freely:
         raise ValueError(
-            f"the scale of {cost!r} cannot be learnt: multiples of it need not be positive "
-            "definite. DenseCost.repair(C, every_scale=True) returns the nearest cost of which "
-            "every multiple is usable."
+            f"the scale of {cost!r} cannot be learnt: the kernel of a multiple may not be "
+            "positive definite. DenseCost.repair(C, every_scale=True) returns the nearest cost "
+            "that is usable at every scale."
         )
     if isinstance(cost.parameter, nn.Parameter) and not cost.is_learnable:
         raise ValueError(f"{cost!r} cannot be learnt by its matrix. {LEARN_PLACES}")
     if any(t.requires_grad and not isinstance(t, nn.Parameter) for t in cost.tensors):
         raise ValueError(
-            "the cost requires gradients, which a module would cut off. Give the module what the "
-            "cost is made of: LearntPoints(points, p) or LearntEmbeddings(embeddings) of "
-            "geosoftmax.nn. To learn a scale, ask for learn_scale=True. Or call "
-            "geosoftmax.functional with the cost."
+            "the cost requires gradients, and a module would cut them off. Pass "
+            "LearntPoints(points, p) or LearntEmbeddings(embeddings) of geosoftmax.nn instead of "
+            "the cost. To learn a scale, pass learn_scale=True. Or call geosoftmax.functional "
+            "with the cost."
         )
 
 

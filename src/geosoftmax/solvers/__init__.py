@@ -1,19 +1,23 @@
 """Solvers of (QP), ``min ½ uᵀKu - bᵀu`` over ``u ≥ 0``, and of the Sinkhorn problem.
 
-The first solver of one ordered list that accepts a cost and a request is taken (`registry`):
+The solvers are in one ordered list (`registry`). The first one that accepts a cost and a request
+solves it:
 
 {table}
 
-On a GPU, in float32, ``splitting`` comes before ``active_set``: for all costs up to 1024 outputs
-and gaps from 1e-4 on, and up to 128 outputs for gaps from 1e-6 on. It does not wait for the device.
+On a GPU, in float32, ``splitting`` comes before ``active_set``. It then solves costs with up to
+1024 outputs if ``tol`` is at least 1e-4, and with up to 128 outputs if ``tol`` is at least 1e-6. It
+needs no host synchronisation.
 
-Each can be asked for by name wherever it is defined: ``active_set`` and ``accelerated`` are for any
-cost. One more is never chosen: ``lbfgs``, the paper's own method (log-space L-BFGS), to compare.
+You can also choose a method by name, if it accepts the cost. ``active_set`` and ``accelerated``
+accept any cost. One more method runs only by name, for comparison: ``lbfgs``, the paper's own
+(log-space L-BFGS).
 
-The last two iterate until the certified gap is at most ``tol``. Below 1e-4 they finish with exact
-solves on the support (the distribution converges more slowly than the value does).
+The last two methods of the table iterate until the certified gap is at most ``tol``. If ``tol`` is
+below 1e-4, they finish with exact solves on the support, because the distribution converges more
+slowly than the value.
 
-Where ``tol`` is not given it is, by the dtype of the scores:
+The default of ``tol`` depends on the dtype of the scores:
 
 =======================  ==========================  ====================
 dtype                    log-sum-exp, loss           softmax, extrapolate

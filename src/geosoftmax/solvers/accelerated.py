@@ -10,7 +10,7 @@ from geosoftmax.solvers.products import Products
 
 
 class AcceleratedNumba(Solver):
-    """Products by torch, exchanges compiled."""
+    """Products in torch, compiled exchanges."""
 
     method = "accelerated"
     backend = "numba"

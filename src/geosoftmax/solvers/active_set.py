@@ -13,13 +13,13 @@ from geosoftmax.solvers.compiled import compiled_plan
 from geosoftmax.solvers.products import Products
 from geosoftmax.solvers.tables import dense_tables
 
-#: Outputs up to which it is chosen; by name it solves any number.
+#: The largest number of outputs for which it is chosen. By name, it solves any number.
 MOST_OUTPUTS = 128
 
 
 def _too_large(cost: Cost, request: Request) -> str | None:
     if request.method == "auto" and cost.size > MOST_OUTPUTS:
-        return f"it is chosen up to {MOST_OUTPUTS} outputs"
+        return f"it is chosen for up to {MOST_OUTPUTS} outputs"
     return None
 
 
@@ -28,7 +28,7 @@ def _flat(cost: Cost) -> Cost:
 
 
 class ActiveSetNumba(Solver):
-    """Many rows at once in SIMD registers, then those that are left one by one."""
+    """Many rows at once in SIMD registers, then the remaining rows one by one."""
 
     method = "active_set"
     backend = "numba"
@@ -44,7 +44,7 @@ class ActiveSetNumba(Solver):
 
 
 class ActiveSetReference(Solver):
-    """Exchanges of all rows together."""
+    """Exchanges for all rows together."""
 
     method = "active_set"
     backend = "reference"

@@ -1,4 +1,4 @@
-"""What a solver is: it tells what it accepts, and prepares a plan that is then used many times."""
+"""The interface of a solver: it says what it accepts, and prepares a plan that is reused."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from geosoftmax.backends.reference import Kernel, Rows
 from geosoftmax.costs.base import Cost
 
 Purpose = Literal[
-    "value",  # the log-sum-exp, to the gap that was asked for
-    "distribution",  # the softmax: beyond the gap, the distribution has settled
+    "value",  # the log-sum-exp, to the requested gap
+    "distribution",  # the softmax: the distribution must have converged, not only the gap
     "loss",  # the logistic loss and its slope
     "sinkhorn",  # v · Kv = α
     "potential",  # the loss of the potential layer and its slope
     "support",  # K_SS x = rhs_S, for derivatives
-    "fit",  # losses of class indices and their curvature, again and again
-    "onnx",  # u of (QP), in operators that ONNX has
+    "fit",  # losses of class indices and their curvature, evaluated many times
+    "onnx",  # u of (QP), in ONNX operators
 ]
 
 #: What a fused solve returns: alpha, u, lower, upper, iterations.
 Fused = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
-#: A loss of class indices, reduced; its slope in the scores; the largest certified gap, NaN where
-#: scores have no solution; and how many targets are neither a class nor ignored. If there are any,
-#: the rest means nothing.
+#: A reduced loss of class indices; its slope in the scores; the largest certified gap, NaN if some
+#: scores have no solution; and the number of invalid targets (neither a class nor ignored). If
+#: there are any, the other three are meaningless.
 IndexLoss = tuple[Tensor, Tensor, float, int]
 
 MAX_ITER = 5000
@@ -51,21 +51,21 @@ class Request(NamedTuple):
 class Solver(ABC):
     """One method on one backend, for some purposes.
 
-    `accepts` returns None, or why not: that text is the error message where the method was asked
-    for by name. It reads no values of the cost, which may lie on a GPU. `prepare` derives what is
-    needed once: factors, tables, the kernel to launch. What it returns owns its tables, and holds
-    no reference to the cost itself: it goes when that goes.
+    `accepts` returns None, or a reason, which becomes the error message if the user chose the
+    method by name. It reads no values of the cost, which may be on a GPU. `prepare` computes once
+    what later calls need: factors, tables, the kernel to launch. The plan that it returns owns its
+    tables and has no reference to the cost, so that the plan can be freed with the cost.
     """
 
     method: ClassVar[str]
     backend: ClassVar[str]
     purposes: ClassVar[tuple[str, ...]] = ("value", "distribution", "loss")
-    #: For the table of methods: costs, outputs, and how exact it is. Empty: not a row of its own.
+    #: The row in the table of methods: costs, outputs, and how exact it is. None: no row.
     row: ClassVar[tuple[str, str, str]] | None = None
 
     @abstractmethod
     def accepts(self, cost: Cost, request: Request) -> str | None:
-        """Return None if it serves the request, else the reason why not."""
+        """Return None if it accepts the request, else the reason why not."""
 
     @abstractmethod
     def prepare(self, cost: Cost, request: Request) -> Any:
@@ -76,7 +76,7 @@ class Solver(ABC):
 
 
 class SolveRows(Protocol):
-    """Solves rows ``b`` of (QP), from a start or None."""
+    """Solves (QP) for rows ``b``, from a warm start or None."""
 
     def __call__(self, b: Tensor, start: Tensor | None, max_iter: int) -> Rows:
         """Return the minimisers, their brackets and the iterations."""
@@ -87,8 +87,8 @@ class SolveRows(Protocol):
 class Plan:
     """A solver of (QP), prepared for one cost and one request.
 
-    `rows` solves from ``b``, with a warm start. What begins with the scores is there only where a
-    backend has it.
+    `rows` solves for given ``b``, with an optional warm start. The callables that take scores are
+    optional: they are None if the backend does not have them.
     """
 
     method: str
@@ -100,25 +100,25 @@ class Plan:
     rows: SolveRows
     #: Whether there is one cost per row.
     per_row: bool = False
-    #: Whether a solve reads from its device. Then values are checked as well.
+    #: Whether a solve reads from its device. If so, values are checked as well.
     waits: bool = True
-    #: ``(scores, max_iter)``: everything at once.
+    #: ``(scores, max_iter)``: the complete solve.
     fused: Callable[[Tensor, int], Fused] | None = None
     #: ``scores -> alpha, worst gap``: what a prediction needs.
     predict: Callable[[Tensor], tuple[Tensor, float]] | None = None
     #: ``(scores, distributions, max_iter, share) -> loss, slope`` of each sample, times the share.
     loss: Callable[[Tensor, Tensor, int, float], tuple[Tensor, Tensor]] | None = None
-    #: ``(scores, indices, ignore_index, reduction, max_iter)``; the scores may require gradients,
-    #: of which it records none.
+    #: ``(scores, indices, ignore_index, reduction, max_iter)``. The scores may require gradients,
+    #: but it records none.
     index_loss: Callable[[Tensor, Tensor, int, str, int], IndexLoss] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class SinkhornPlan:
-    """``solve(alpha) -> v, residual``; the residual is None where nothing waits for the device."""
+    """``solve(alpha) -> v, residual``. The residual is None if nothing is read from the device."""
 
     solve: Callable[[Tensor], tuple[Tensor, Tensor | None]]
-    #: ``alpha -> 2 log(Kv)`` and ``alpha -> Ω(alpha)`` at once, in float32.
+    #: ``alpha -> 2 log(Kv)`` and ``alpha -> Ω(alpha)``, each in one call, in float32.
     potential: Callable[[Tensor], Tensor] | None = None
     negentropy: Callable[[Tensor], Tensor] | None = None
 
@@ -139,10 +139,11 @@ class SupportPlan:
 
 @dataclasses.dataclass(frozen=True)
 class FitPlan:
-    """What fits of linear models use, in numpy.
+    """The functions for fitting linear models, in numpy.
 
-    ``workspace(target, weight)``, where a backend has it, gives the losses of samples, and keeps
-    scores, distributions and lower bounds. The others are as in `backends.reference.fitting`.
+    ``workspace(target, weight)`` computes the losses of samples, and stores scores, distributions
+    and lower bounds. It is None if the backend does not have it. `backends.reference.fitting`
+    defines the others.
     """
 
     workspace: Callable[[Any, Any], Any] | None
@@ -158,30 +159,30 @@ class OnnxPlan:
     minimise: Callable[[Tensor], Tensor]
 
 
-# ------------------------------------------------------------------ what solvers ask
+# ------------------------------------------------------------------ availability of backends
 
 
 @functools.cache
 def numba_installed() -> bool:
-    """Whether the compiled CPU kernels can be used."""
+    """Return whether the compiled CPU kernels can be used."""
     return importlib.util.find_spec("numba") is not None
 
 
 @functools.cache
 def triton_installed() -> bool:
-    """Whether the fused GPU kernels can be used."""
+    """Return whether the fused GPU kernels can be used."""
     return importlib.util.find_spec("triton") is not None
 
 
 def without_numba(request: Request) -> str | None:
-    """Return why the numba backend cannot serve a request."""
+    """Return why the numba backend cannot serve a request, or None."""
     if request.device.type != "cpu":
         return "the numba backend runs on CPUs"
     return None if numba_installed() else "numba is not installed"
 
 
 def without_triton(request: Request) -> str | None:
-    """Return why the Triton backend cannot serve a request."""
+    """Return why the Triton backend cannot serve a request, or None."""
     if request.device.type != "cuda":
         return "the Triton backend runs on CUDA devices"
     return None if triton_installed() else "triton is not installed"

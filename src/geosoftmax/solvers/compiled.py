@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def compiled_plan(method: str, kernel: Kernel, cost: Cost, request: Request) -> Plan:
-    """Return a plan of a compiled kernel."""
+    """Return a plan that calls a compiled kernel."""
     d, shape = cost.size, cost.shape
 
     def rows(b: Tensor, start: Tensor | None, max_iter: int) -> Rows:

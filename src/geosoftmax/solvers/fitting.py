@@ -1,4 +1,4 @@
-"""What fits of linear models need of a cost: losses of class indices, their curvature, L-BFGS."""
+"""Functions for fitting linear models: losses of class indices, their curvature, L-BFGS."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from geosoftmax.solvers.active_set import MOST_OUTPUTS
 from geosoftmax.solvers.base import FitPlan, Request, Solver, without_numba
 from geosoftmax.solvers.tables import dense_tables
 
-#: Classes up to which every cost is treated as a dense one: the compiled losses are for those.
+#: Up to this many classes, every cost is treated as dense, to use the compiled losses.
 FEW_CLASSES = 16
 
 
@@ -21,7 +21,7 @@ def _misfit(cost: Cost) -> str | None:
 
 
 class FitNumba(Solver):
-    """Compiled losses of small dense costs, of which the last supports start the next solves."""
+    """Compiled losses for small dense costs; each solve starts from the last support."""
 
     method = "fit"
     backend = "numba"
@@ -41,7 +41,7 @@ class FitNumba(Solver):
 
 
 class FitReference(Solver):
-    """No losses of its own: those of the method that is made for the cost."""
+    """No losses of its own: it uses the solver of the cost."""
 
     method = "fit"
     backend = "reference"

@@ -1,4 +1,4 @@
-"""Grids, to all digits: an active set that grows by blocks of local maxima."""
+"""Grids, to full precision: an active set that grows by blocks of local maxima."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from geosoftmax.solvers.tables import axis_kernels, shared
 
 
 class GrowingSetNumba(Solver):
-    """One row at a time, with an updated factor. What it gives up is left to splitting."""
+    """One row at a time, with an updated factor. Splitting solves the rows that it gives up."""
 
     method = "growing_set"
     backend = "numba"
@@ -32,7 +32,7 @@ class GrowingSetNumba(Solver):
     )
 
     def accepts(self, cost: Cost, request: Request) -> str | None:
-        """Grids on which supports are expected to be small, where more digits are asked for."""
+        """Accept grids with small expected supports, for a small ``tol``."""
         if not cost.is_separable:
             return "it solves a GridCost of 2 or 3 dimensions"
         lacks = no_compiled_polish(cost, request)
@@ -43,11 +43,11 @@ class GrowingSetNumba(Solver):
         from geosoftmax.backends.numba import growing_set
 
         if not growing_set.suits(_tables(cost)):
-            return "iterations need few steps, as the kernel is narrow"
+            return "the kernel is narrow, so an iterative method needs few steps"
         return None
 
     def prepare(self, cost: Cost, request: Request) -> Plan:
-        """Return a plan of one compiled call, and of splitting for what it leaves."""
+        """Return a plan of one compiled call, with splitting for the remaining rows."""
         from geosoftmax.backends.numba import growing_set
 
         kernel, still = Products(cost), cost.detach()
@@ -84,7 +84,7 @@ def _tables(cost: Cost) -> Any:
 
 
 def _finish(plan: Plan, scores: Tensor, alpha: Tensor, rows: Rows, max_iter: int) -> None:
-    """Solve the rows that were given up, in place, with the iterations that are left."""
+    """Solve the rows that were given up, in place, with the remaining iterations."""
     late = (rows.upper - rows.lower > plan.request.tol).nonzero()[:, 0]
     left = max_iter - int(rows.iterations[late].max()) if len(late) else 0
     if left <= 0:

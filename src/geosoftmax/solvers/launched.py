@@ -19,7 +19,7 @@ def launched_plan(
     fused: Callable[[Tensor, int], Fused],
     loss: Callable[[Tensor, Tensor, int, float], tuple[Tensor, Tensor]] | None = None,
 ) -> Plan:
-    """Return a plan of one launch, `fused`; `rows` is for warm starts."""
+    """Return a plan whose solve is one launch, `fused`; `rows` is for warm starts."""
 
     def index_loss(
         scores: Tensor, target: Tensor, ignored: int, reduction: str, max_iter: int
@@ -29,7 +29,7 @@ def launched_plan(
         scores = scores.detach()
         alpha, _, lower, _, _ = fused(scores, max_iter)
         loss, slope = index_loss.finish(alpha, lower, scores, target, ignored, reduction)
-        return loss, slope, 0.0, 0  # nothing is read: what is wrong becomes NaN
+        return loss, slope, 0.0, 0  # nothing is read from the device: invalid rows become NaN
 
     return Plan(
         method, request, len(cost.shape), kernel, rows, waits=False,

@@ -1,4 +1,4 @@
-"""The paper's own method, log-space L-BFGS: only by name, to compare."""
+"""The paper's own method, log-space L-BFGS: only by name, for comparison."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from geosoftmax.solvers.products import Products
 
 
 class Lbfgs(Solver):
-    """All rows together; it stops when its value stalls, whatever the gap is."""
+    """All rows together. It stops when its value stalls, even if the gap is large."""
 
     method = "lbfgs"
     backend = "reference"
 
     def accepts(self, cost: Cost, request: Request) -> str | None:
-        return "it is only chosen by name" if request.method == "auto" else None
+        return "it runs only by name" if request.method == "auto" else None
 
     def prepare(self, cost: Cost, request: Request) -> Plan:
         kernel = Products(cost)

@@ -1,10 +1,10 @@
-"""The one cache of plans: by cost, then by request. A cost's plans go when the cost goes.
+"""The cache of all plans, by cost and request. A cost's plans are freed with the cost.
 
-Costs are frozen, but their tensors can be written to: by an optimiser, by `load_state_dict`, by
-DistributedDataParallel, which broadcasts buffers in each step. Torch counts writes to a tensor.
-Where that count has moved, values are compared with those that the plans were made of: plans are
-kept if nothing changed, and made anew if something did. Writes through ``.data`` are not counted,
-and not seen.
+Costs are frozen, but their tensors can be written to: by an optimiser, by `load_state_dict`, or by
+DistributedDataParallel, which broadcasts buffers in each step. Torch counts writes to a tensor. If
+that count has changed, the values are compared with those at the time the plans were made. The
+plans stay in the cache if the values are equal, and are made again if not. Torch does not count
+writes through ``.data``, so they go unnoticed.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ class PlanCache:
         self._entries: weakref.WeakKeyDictionary[Cost, _Entry] = weakref.WeakKeyDictionary()
 
     def find(self, cost: Cost, key: Hashable) -> Any:
-        """Return what was made for this cost and key, or None."""
+        """Return the entry for this cost and key, or None."""
         entry = self._entries.get(cost)
         if entry is None or not entry.is_current():
             return None
         return entry.plans.get(key)
 
     def get(self, cost: Cost, key: Hashable, make: Callable[[], T]) -> T:
-        """Return what `make` made for this cost and key, or makes now."""
+        """Return the entry for this cost and key; call `make` if there is none."""
         entry = self._entries.get(cost)
         if entry is None or not entry.is_current():
             entry = self._entries[cost] = _Entry(cost)
         if key not in entry.plans:
-            # What is kept may be differentiated through later, and must not remember gradients.
+            # Later calls may differentiate through the entry, so it must not record gradients.
             with torch.inference_mode(False), torch.no_grad():
                 entry.plans[key] = make()
         return entry.plans[key]
 
     def clear(self) -> None:
-        """Forget all plans."""
+        """Remove all plans."""
         self._entries.clear()
 
 
 class _Entry:
-    """The plans of one cost, and the values of its tensors that they were made of."""
+    """The plans of one cost, and the values of its tensors when they were made."""
 
     __slots__ = ("counted", "counts", "plans", "tensors", "values")
 
     def __init__(self, cost: Cost) -> None:
         self.tensors = cost.tensors
-        # Tensors that were made in inference mode are not counted: their values are compared.
+        # Torch does not count writes to inference tensors: compare their values.
         self.counted = not any(t.is_inference() for t in self.tensors)
         self.counts = [t._version for t in self.tensors] if self.counted else []
         with torch.inference_mode(False):
@@ -64,11 +64,11 @@ class _Entry:
         self.plans: dict[Hashable, Any] = {}
 
     def is_current(self) -> bool:
-        """Whether the tensors have the values of which the plans were made."""
+        """Return whether the tensors still have the values that the plans were made for."""
         if self.counted and [t._version for t in self.tensors] == self.counts:
             return True
         if self.tensors[0].is_cuda and torch.cuda.is_current_stream_capturing():
-            return False  # values cannot be read while a graph is recorded
+            return False  # values cannot be read while a CUDA graph is captured
         if not all(map(torch.equal, self.values, (t.detach() for t in self.tensors))):
             return False
         if self.counted:
@@ -76,5 +76,5 @@ class _Entry:
         return True
 
 
-#: What the library uses. Tests make their own.
+#: The cache of the library. Tests make their own.
 PLANS = PlanCache()

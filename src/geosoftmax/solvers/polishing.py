@@ -1,4 +1,4 @@
-"""Iterations to a certified gap, then exact solves on the support where more digits are asked."""
+"""Iterations to a certified gap; for a small ``tol``, then exact solves on the support."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Iterate = Callable[[Products, Tensor, Tensor | None, float, int, torch.dtype], R
 #: Iterations before the first polish, and exchanges in a polish.
 BEFORE_POLISH = 300
 EXCHANGES = 60
-#: Largest cost whose matrix is made for rows that nothing else solves.
+#: The largest cost whose dense matrix is made, as a last resort.
 LARGEST_DENSE = 1024
-#: What the compiled exchange is for: longest side and outputs of a grid, outputs of other costs.
+#: Limits of the compiled exchange: longest side and outputs of a grid, outputs of other costs.
 LONGEST_SIDE = 96
 LARGEST_GRID = 9216
 LARGEST_MATRIX = 2048
@@ -41,7 +41,7 @@ class Polish:
 
     @functools.cached_property
     def dense(self) -> Products:
-        """The same kernel as a matrix, for signals that are flat."""
+        """The same kernel as a dense matrix, for flattened signals."""
         with torch.inference_mode(False), torch.no_grad():
             return Products(DenseCost(self.kernel.cost.matrix(), validate=False))
 
@@ -60,7 +60,7 @@ class Polish:
 
 
 class CompiledPolish:
-    """The same with the numba backend, without the full matrix of a grid."""
+    """Exact solves on the support with the numba backend, without the dense matrix of a grid."""
 
     def __init__(self, cost: Cost) -> None:
         self.cost, self.per_row = cost.detach(), bool(cost.batch_shape)
@@ -97,10 +97,10 @@ class CompiledPolish:
 
 
 def no_compiled_polish(cost: Cost, request: Request) -> str | None:
-    """Return why the compiled exchange cannot polish solves of a cost."""
+    """Return why the compiled exchange cannot polish solves of a cost, or None."""
     lacks = without_numba(request)
     if lacks or cost.has_linear_product:
-        return lacks or f"{cost!r} has no kernel as a matrix"
+        return lacks or f"{cost!r} has no kernel in matrix form"
     if cost.is_separable:
         fits = max(cost.shape) <= LONGEST_SIDE and cost.size <= LARGEST_GRID
     else:
@@ -108,15 +108,15 @@ def no_compiled_polish(cost: Cost, request: Request) -> str | None:
     if fits:
         return None
     return (
-        f"its kernel holds grids of {LARGEST_GRID} outputs with sides up to {LONGEST_SIDE}, "
-        f"and other costs up to {LARGEST_MATRIX} outputs"
+        f"its kernel is for grids of up to {LARGEST_GRID} outputs with sides up to "
+        f"{LONGEST_SIDE}, and for other costs with up to {LARGEST_MATRIX} outputs"
     )
 
 
 def polished(
     iterate: Iterate, polish: Polish | CompiledPolish, kernel: Products, request: Request
 ) -> SolveRows:
-    """Iterate in the dtype of the scores; what is left is finished in float64."""
+    """Iterate in the dtype of the scores, then finish the remaining rows in float64."""
     tol = request.tol
     first = max(tol, SINGLE_PRECISION_GAP)
     limit = BEFORE_POLISH if tol < SINGLE_PRECISION_GAP else None
@@ -148,6 +148,6 @@ def polished(
 
 
 def _pending(rows: Rows, tol: float, max_iter: int) -> tuple[Tensor, int]:
-    """Return the rows that are not solved, and the iterations that are left; 0 if none is."""
+    """Return the unsolved rows and the remaining iterations (0 if all rows are solved)."""
     pending = ((rows.upper - rows.lower) > tol).nonzero()[:, 0]
     return pending, max_iter - int(rows.iterations.max()) if len(pending) else 0

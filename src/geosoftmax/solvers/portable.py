@@ -1,7 +1,7 @@
-"""(QP) for ONNX models: solves that are made of standard operators.
+"""(QP) for ONNX models: solvers made of standard ONNX operators.
 
-They are not run here: `torch.onnx.export` records them. Costs are traced with the model, so nothing
-is prepared ahead or kept.
+`torch.onnx.export` records them. Costs are traced with the model, so nothing is prepared ahead or
+cached.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from geosoftmax.costs.base import Cost
 from geosoftmax.solvers.base import OnnxPlan, Request, Solver
 
-#: Classes of the longest line: a row of scores takes memory for each pair of them.
+#: The most classes of a line. Each row of scores takes memory for each pair of classes.
 LONGEST_LINE = 1024
-#: Outputs up to which any other cost goes into a model, as a matrix.
+#: The most outputs of any other cost, whose matrix becomes part of the model.
 MOST_OUTPUTS = 128
-#: What can be done, where a cost has no form in ONNX.
+#: What to do, if a cost cannot be exported to ONNX.
 ADVICE = (
-    f"A ZeroOneCost exports at any size, a LineCost with p=1 up to {LONGEST_LINE} classes, other "
-    f"costs up to {MOST_OUTPUTS} outputs; geosoftmax.nn.PotentialSoftmax, which needs no solver, "
-    "exports for every cost"
+    f"A ZeroOneCost exports at any size, a LineCost with p=1 with up to {LONGEST_LINE} classes, "
+    f"and other costs with up to {MOST_OUTPUTS} outputs. geosoftmax.nn.PotentialSoftmax needs no "
+    "solver, and exports for every cost"
 )
 
 
@@ -39,7 +39,7 @@ class ThresholdPortable(Solver):
 
 
 class HullPortable(Solver):
-    """Differences of slopes, between all pairs of outputs."""
+    """Comparisons of slopes, between all pairs of outputs."""
 
     method = "hull"
     backend = "portable"

@@ -1,4 +1,4 @@
-"""The loss of the potential layer in one launch; elsewhere it is plain torch."""
+"""The loss of the potential layer in one launch on a GPU; elsewhere, plain torch computes it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PotentialTriton(Solver):
             return "its kernel is for float32"
         if is_plane(cost, potential.LONGEST_SIDE):
             return None
-        return f"its kernel holds planes with sides up to {potential.LONGEST_SIDE}"
+        return f"its kernel is for planes with sides up to {potential.LONGEST_SIDE}"
 
     def prepare(self, cost: Cost, request: Request) -> PotentialPlan:
         from geosoftmax.backends.triton import potential

@@ -1,7 +1,7 @@
-"""Products with ``K``, prepared: what is used many times is made once, when it is first used.
+"""Products with ``K``, with cached matrices that are made at first use.
 
-`Cost.matvec` and its siblings define them, and are differentiable in the parameter of the cost.
-Here the kernels of all axes are kept as matrices where they are small.
+`Cost.matvec` and its siblings define the products, and are differentiable in the parameter of the
+cost. Here, the kernels of all axes are cached as matrices if they are small.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from torch import Tensor
 
 from geosoftmax.costs.base import Cost
 
-#: Longest axis of which the kernel is kept as a matrix.
+#: The longest axis whose kernel is cached as a matrix.
 LONGEST_AXIS = 1024
 
 
 class Products:
-    """``K`` of a cost, as `backends.reference` wants it; differentiable in signals alone."""
+    """``K`` of a cost, for `backends.reference`; differentiable in the signals only."""
 
     def __init__(self, cost: Cost) -> None:
         self.cost = cost.detach()
@@ -32,7 +32,7 @@ class Products:
 
     @functools.cached_property
     def kernels(self) -> list[Tensor]:
-        """The kernels of all axes, with all digits."""
+        """The kernels of all axes, in full precision."""
         with torch.inference_mode(False), torch.no_grad():
             return [factor.kernel() for factor in self.cost.factors]
 
@@ -45,7 +45,7 @@ class Products:
         return found
 
     def matvec(self, u: Tensor) -> Tensor:
-        """``K u``."""
+        """Return ``K u``."""
         if not self.has_matrices:
             return self.cost.matvec(u)
         matrices = self.matrices(u.dtype)
@@ -58,22 +58,22 @@ class Products:
         return (matrices[-2] @ u) @ matrices[-1]
 
     def log_matvec(self, g: Tensor) -> Tensor:
-        """``log(K exp(g))``."""
+        """Return ``log(K exp(g))``."""
         return self.cost.log_matvec(g)
 
     def solve(self, rhs: Tensor, support: Tensor) -> Tensor:
-        """``x`` with ``K_SS x_S = rhs_S`` on the support (a mask) and 0 elsewhere."""
+        """Return ``x`` with ``K_SS x_S = rhs_S`` on the support (a mask) and 0 elsewhere."""
         return self.cost.solve(rhs, support)
 
     def select(self, rows: Tensor) -> Products:
-        """Return the products of some rows, where there is one kernel per row; else itself."""
+        """Return the products for some rows, if there is one kernel per row; else itself."""
         if not self.per_row:
             return self
         return Products(self.cost.with_parameter(self.cost.parameter[rows]))
 
 
 class Averages:
-    """Means weighed by the rows of ``K``, as `Cost.average`."""
+    """Means weighted by the rows of ``K``, like `Cost.average`."""
 
     def __init__(self, cost: Cost) -> None:
         self.products = Products(cost)
@@ -90,7 +90,7 @@ class Averages:
             return self.products.matvec(u) * table
         down, across = table
         planes = u if u.dim() == 3 else u.reshape(-1, *self.products.shape)
-        n = planes.shape[0]  # in batches: `@` takes longer to fold them than to multiply
+        n = planes.shape[0]  # bmm, because `@` would spend more time on reshaping than multiplying
         means = torch.bmm(down.expand(n, -1, -1), planes).bmm(across.expand(n, -1, -1))
         return means if u.dim() == 3 else means.reshape(u.shape)
 

@@ -1,6 +1,6 @@
-"""The one place that chooses: an ordered list of solvers, of which the first that accepts is taken.
+"""The choice of the solver: the first one of an ordered list that accepts the request.
 
-A new method is a file, and a line here (or a call of `register` from elsewhere).
+A new method is a new file and a line here, or a call of `register` from elsewhere.
 """
 
 from __future__ import annotations
@@ -55,24 +55,24 @@ SOLVERS: list[Solver] = [
     ThresholdPortable(), HullPortable(), ActiveSetPortable(),
 ]  # fmt: skip
 
-#: Purposes of (QP), which have the methods that users can name.
+#: The purposes for which users can choose a method by name.
 _NAMED = ("value", "distribution", "loss")
 
 
 def register(solver: Solver, *, last: bool = False) -> None:
-    """Add a solver, before all others unless told otherwise. Plans are made anew."""
+    """Add a solver: first in the list, or last. This clears the plan cache."""
     SOLVERS.insert(len(SOLVERS) if last else 0, solver)
     PLANS.clear()
 
 
 def unregister(solver: Solver) -> None:
-    """Remove a solver. Plans are made anew."""
+    """Remove a solver. This clears the plan cache."""
     SOLVERS.remove(solver)
     PLANS.clear()
 
 
 def methods() -> list[str]:
-    """Return the methods that can be asked for by name, in the order in which they are tried."""
+    """Return the names of the methods, in the order in which they are tried."""
     return list(dict.fromkeys(s.method for s in SOLVERS if set(s.purposes) & set(_NAMED)))
 
 
@@ -89,12 +89,12 @@ def find(cost: Cost, request: Request) -> Solver | None:
 
 
 def choose(cost: Cost, request: Request) -> Solver:
-    """Return the first solver that accepts a request, or say why the method that was named cannot.
+    """Return the first solver that accepts a request.
 
     Raises
     ------
     ValueError
-        With what the method of that name says.
+        If the method that the request names does not accept it. The message gives the reason.
     """
     found = find(cost, request)
     if found is not None:
@@ -104,11 +104,11 @@ def choose(cost: Cost, request: Request) -> Solver:
         raise ValueError(
             f"method must be 'auto' or one of {', '.join(methods())}; got {request.method!r}."
         )
-    why = named[-1].accepts(cost, request)  # the reference is last: its reason is of the cost
+    why = named[-1].accepts(cost, request)  # the reference is last; its reason is about the cost
     instead = choose(cost, request._replace(method="auto")).method
     raise ValueError(
-        f"method {request.method!r} does not fit {cost!r}: {why}. "
-        f"Leave method='auto' for {instead!r}."
+        f"method {request.method!r} does not accept {cost!r}: {why}. "
+        f"Use method='auto', which chooses {instead!r}."
     )
 
 
@@ -119,9 +119,9 @@ def plan(
     tol: float = 0.0,
     method: str = "auto",
 ) -> Any:
-    """Return the plan for a cost and a request; prepared when it is first asked for.
+    """Return the plan for a cost and a request; the first call prepares it.
 
-    None where the purpose is ``"potential"`` and no solver accepts it: then plain torch does it.
+    Return None if the purpose is ``"potential"`` and no solver accepts it: use plain torch then.
     """
     key = (purpose, dtype, tol, method)
     found = PLANS.find(cost, key)
@@ -131,19 +131,19 @@ def plan(
 
 
 def onnx_plan(cost: Cost, dtype: torch.dtype, method: str) -> OnnxPlan:
-    """Return how a cost that is traced with its model is solved in ONNX.
+    """Return the plan for a cost that is exported to ONNX with its model.
 
     Raises
     ------
     ValueError
-        Where no solver is made of operators that ONNX has.
+        If no solver made of ONNX operators accepts the cost.
     """
     request = Request("onnx", cost.device, dtype, method=method)
     solver = find(cost, request)
     if solver is not None:
         return solver.prepare(cost, request)
     if method != "auto":
-        why = f"method {method!r} has no form in ONNX's operators for it. Leave method='auto'"
+        why = f"method {method!r} has no ONNX form for this cost. Use method='auto'"
     else:
         last = [s for s in SOLVERS if "onnx" in s.purposes][-1]
         why = f"{last.accepts(cost, request)}. {ADVICE}"
@@ -161,7 +161,7 @@ def _prepare(cost: Cost, purpose: Purpose, dtype: torch.dtype, tol: float, metho
 
 
 def default_tolerance(dtype: torch.dtype, purpose: Purpose) -> float:
-    """Return the gap to reach where none was asked for, by the dtype of the scores."""
+    """Return the default of ``tol`` for a dtype of the scores."""
     if dtype == torch.float64:
         return 1e-9
     return 1e-6 if purpose == "distribution" else 1e-4

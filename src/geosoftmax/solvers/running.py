@@ -14,13 +14,15 @@ from geosoftmax.solvers.base import Fused, OnnxPlan, Plan
 from geosoftmax.solvers.solution import ConvergenceWarning, has_converged
 from geosoftmax.validation import check_init_values, check_peaks, is_readable
 
+#: Gaps above this say little about the value: no advice names them as tolerances.
+LARGE_GAP = 0.1
+
 
 def solve(plan: Plan, scores: Tensor, init: Tensor | None, max_iter: int) -> Fused:
-    """Return ``alpha``, ``u``, ``lower``, ``upper``, iterations; check values, and warn."""
+    """Return ``alpha``, ``u``, ``lower``, ``upper``, iterations; check the values, and warn."""
     if scores.numel() == 0:
         return _nothing(scores, plan.dimensions)
-    # No host synchronisation is needed on a GPU where the solve needs none: the gap tells later
-    # whether the tolerance was reached.
+    # If the solve needs no host synchronisation, add none: users can check the gap later.
     waits = plan.waits or is_readable(scores)
     if plan.fused is not None and init is None:
         answer = plan.fused(scores, max_iter)
@@ -34,17 +36,17 @@ def solve(plan: Plan, scores: Tensor, init: Tensor | None, max_iter: int) -> Fus
 
 
 def predict(plan: Plan, scores: Tensor, max_iter: int) -> Tensor:
-    """Return the distributions alone."""
+    """Return the distributions only."""
     if plan.predict is None or scores.numel() == 0:
         return solve(plan, scores, None, max_iter)[0]
     alpha, gap = plan.predict(scores)
     if not gap <= plan.request.tol:
-        solve(plan, scores, None, max_iter)  # says what is wrong
+        solve(plan, scores, None, max_iter)  # raises or warns
     return alpha
 
 
 def solve_for_onnx(plan: OnnxPlan, scores: Tensor, dimensions: int) -> Fused:
-    """Return the same in operators that ONNX has; exact, so both bounds are the value."""
+    """Return the same as `solve`, in ONNX operators. It is exact: both bounds are the value."""
     f = scores.flatten(scores.dim() - dimensions).to(torch.float64)
     peak = f.amax(-1, keepdim=True)
     b = torch.exp((f - peak) / 2)
@@ -58,7 +60,7 @@ def solve_for_onnx(plan: OnnxPlan, scores: Tensor, dimensions: int) -> Fused:
 
 
 def explain(plan: Plan, scores: Tensor, answer: Fused, max_iter: int) -> None:
-    """Refuse scores that have no solution; warn of rows that did not reach the tolerance."""
+    """Raise if scores have no solution; warn if rows did not reach the tolerance."""
     check_peaks(reference.peaks(scores, plan.dimensions))
     _, _, lower, upper, iterations = answer
     tol = plan.request.tol
@@ -68,18 +70,34 @@ def explain(plan: Plan, scores: Tensor, answer: Fused, max_iter: int) -> None:
     gap, stopped = upper - lower, int(iterations.max())
     floor = 2 * sequential_allowance(plan.kernel.terms, lower.dtype)
     if bool(has_converged(lower, upper, 2 * floor).all()):
-        advice = f"rounding alone takes {floor:.0e} of it, so ask for tol={2 * floor:.0e}"
-    elif stopped < max_iter:
-        advice = "ask for a larger tol"
+        advice = f"Rounding alone causes a gap of {floor:.0e}: use tol={2 * floor:.0e}"
     else:
-        advice = "raise max_iter, or ask for a larger tol"
+        advice = _advice(plan, stopped < max_iter, float(gap.max()))
     warnings.warn(
         f"{late} of {gap.numel()} rows did not reach tol={tol:g}: the worst certified gap is "
         f"{float(gap.max()):.1e} after {stopped} iterations of {plan.method!r}. "
-        f"The bracket is still true; {advice}.",
+        f"The bracket is still valid. {advice}.",
         ConvergenceWarning,
         stacklevel=2,
     )
+
+
+def _advice(plan: Plan, by_itself: bool, gap: float) -> str:
+    """Say why iterations ended, and what helps; a tolerance only if it is one that was reached."""
+    enough = f"use tol={_rounded_up(gap)}" if gap < LARGE_GAP else ""
+    if not by_itself:
+        return "Increase max_iter" + (f", or {enough}" if enough else "")
+    other = "" if plan.request.method == "auto" else "use method='auto'"
+    remedy = " or ".join(filter(None, (other, enough))) or "use a larger scale"
+    return f"The method made no further progress, and more iterations would not help: {remedy}"
+
+
+def _rounded_up(value: float) -> str:
+    """Return a number with one digit that is larger."""
+    digits = f"{value:.0e}"
+    if float(digits) > value:
+        return digits
+    return f"{float(digits) + float('1e' + digits.split('e')[1]):.0e}"
 
 
 def solve_in_steps(
@@ -106,12 +124,11 @@ def solve_in_steps(
 
 
 def _continue(plan: Plan, b: Tensor, init: Tensor, max_iter: int) -> Rows:
-    """Return the rows that a warm start solves as they are, and solve the others from it."""
+    """Return the rows that the warm start already solves; solve the others, starting from it."""
     check_init_values(init)
     start = init.to(b.dtype).reshape(b.shape)
     u, lower, upper = reference.certify(plan.kernel, b, start)
-    # A start that tells nothing about a row, or whose energy underflows, is replaced by the
-    # obstacle itself.
+    # If the start of a row is zero, or its energy underflows, start from the obstacle instead.
     useless = ~torch.isfinite(upper - lower)
     if bool(useless.any()):
         start = torch.where(useless.reshape(-1, *[1] * (b.dim() - 1)), b, start)
@@ -120,7 +137,7 @@ def _continue(plan: Plan, b: Tensor, init: Tensor, max_iter: int) -> Rows:
     pending = (~(upper - lower <= plan.request.tol)).nonzero()[:, 0]
     if pending.numel() == 0:
         return rows
-    if plan.per_row:  # the plan is for these very rows
+    if plan.per_row:  # the plan is for exactly these rows
         all_rows = plan.rows(b, u, max_iter)
         better = Rows(*(x[pending] for x in all_rows))
     else:

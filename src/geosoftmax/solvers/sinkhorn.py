@@ -1,4 +1,4 @@
-"""The symmetric Sinkhorn problem, ``v · Kv = α``; and what derivatives solve on a support."""
+"""Solvers of the symmetric Sinkhorn problem, ``v · Kv = α``."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from geosoftmax.solvers.products import Products
 from geosoftmax.solvers.splitting import is_plane
 from geosoftmax.solvers.tables import axis_kernels, dense_tables, line_tables, tree_tables
 
-#: The residual of log(v · Kv / α) that is aimed at, and the most iterations.
+#: The target of the residual log(v · Kv / α), and the largest number of iterations.
 AIM = 1e-14
 MAX_ITER = 200
-#: Outputs beyond which many rows are products of matrices, by torch.
+#: Up to this many outputs the compiled kernel is used; beyond, matrix products in torch.
 LARGEST_COMPILED = 128
 
 
 class SinkhornTriton(Solver):
-    """A fixed number of averaged steps in one launch, to the digits of float32."""
+    """A fixed number of averaged steps in one launch, to float32 precision."""
 
     method = "sinkhorn"
     backend = "triton"
@@ -39,14 +39,14 @@ class SinkhornTriton(Solver):
         if lacks:
             return lacks
         if request.dtype == torch.float64:
-            return "its kernels have the digits of float32"
+            return "its kernels have float32 precision"
         from geosoftmax.backends.triton import grid, rows
 
         if is_plane(cost, grid.LONGEST_SIDE):
             return None
         if cost.size <= rows.LARGEST_MATRIX and not cost.batch_shape:
             return None
-        return f"its kernels hold {rows.LARGEST_MATRIX} outputs, or a plane"
+        return f"its kernels are for up to {rows.LARGEST_MATRIX} outputs, or a plane"
 
     def prepare(self, cost: Cost, request: Request) -> SinkhornPlan:
         from geosoftmax.backends.triton import grid, sinkhorn
@@ -97,7 +97,7 @@ class SinkhornScans(Solver):
 
     def accepts(self, cost: Cost, request: Request) -> str | None:
         if cost.structure not in ("line", "tree"):
-            return "its products are along lines and trees"
+            return "its products are for lines and trees"
         return without_numba(request)
 
     def prepare(self, cost: Cost, request: Request) -> SinkhornPlan:

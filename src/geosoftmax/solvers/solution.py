@@ -1,4 +1,4 @@
-"""What a solve returns."""
+"""The result of a solve."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from torch import Tensor
 
 
 class ConvergenceWarning(UserWarning):
-    """Some rows were not solved to the tolerance that was asked for."""
+    """Some rows did not reach the requested tolerance."""
 
 
 def has_converged(lower: Tensor, upper: Tensor, tol: float) -> Tensor:
-    """Whether ``upper - lower ≤ tol``, but for what adding the largest score to both rounded."""
+    """Return whether ``upper - lower ≤ tol``, up to the rounding of the bounds themselves."""
     return upper - lower <= tol + 8 * torch.finfo(upper.dtype).eps * upper.abs()
 
 
 class Bracketed:
-    """An answer with a certificate: ``lower ≤ value ≤ upper``, and the gap that was asked for."""
+    """A result with a certificate: ``lower ≤ value ≤ upper``, and the requested gap."""
 
     lower: Tensor
     upper: Tensor
@@ -27,12 +27,12 @@ class Bracketed:
 
     @property
     def gap(self) -> Tensor:
-        """``upper - lower``: how exact the value is, at most."""
+        """``upper - lower``: a bound on the error of the value."""
         return self.upper - self.lower
 
     @property
     def converged(self) -> Tensor:
-        """Whether ``gap ≤ tol``, up to the rounding of the bounds themselves; of shape batch."""
+        """Whether ``gap ≤ tol``, up to the rounding of the bounds themselves. Shape: batch."""
         return has_converged(self.lower, self.upper, self.tol)
 
     def _described(self) -> str:
@@ -44,9 +44,10 @@ class Bracketed:
 
 @dataclasses.dataclass(frozen=True)
 class Solution(Bracketed):
-    """The answer of a solve, with its certificate.
+    """The result of a solve, with its certificate.
 
-    ``lower ≤ g-LSE(scores) ≤ upper`` holds whatever the solver did: it is checked, not assumed.
+    ``lower ≤ g-LSE(scores) ≤ upper`` always holds, even if the solver did not converge. The bounds
+    are computed from ``u``, and make no assumption about the solver.
 
     Attributes
     ----------
@@ -54,12 +55,12 @@ class Solution(Bracketed):
         The geometric softmax ``u b / ⟨b,u⟩``.
     u : Tensor, the shape of the scores
         The minimiser of ``½ uᵀKu - bᵀu`` over ``u ≥ 0``, for ``b = exp((scores - max) / 2)``.
-    lower, upper : Tensor, float64, shape batch: that of the scores without the outputs
+    lower, upper : Tensor, float64, shape batch (that of the scores, without the outputs)
         The bracket of the geometric log-sum-exp.
     iterations : Tensor, shape batch
-        Iterations of the method: rounds, exchanges or gradient steps.
+        The number of iterations: rounds, exchanges or gradient steps.
     tol : float
-        The gap that was asked for.
+        The requested gap.
     method : str
         The method that ran.
     """

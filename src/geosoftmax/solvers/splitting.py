@@ -26,7 +26,7 @@ from geosoftmax.solvers.polishing import CompiledPolish, Polish, no_compiled_pol
 from geosoftmax.solvers.products import Products
 from geosoftmax.solvers.tables import shared, spectrum
 
-#: Longest side of a grid, and outputs of any other cost, of which the kernel is diagonalised.
+#: The kernel is diagonalised up to this side of a grid, or this many outputs of any other cost.
 LONGEST_SIDE = 1024
 LARGEST_MATRIX = 1024
 
@@ -45,7 +45,7 @@ def _misfit(cost: Cost) -> str | None:
 
 
 def is_plane(cost: Cost, longest: int) -> bool:
-    """Whether signals are planes, with sides up to a limit, and ``K`` is separable."""
+    """Return whether signals are planes with sides up to a limit, and ``K`` is separable."""
     return cost.is_separable and len(cost.shape) == 2 and max(cost.shape) <= longest
 
 
@@ -53,7 +53,7 @@ def is_plane(cost: Cost, longest: int) -> bool:
 
 
 class SplittingTriton(Solver):
-    """Whole solves and losses in one launch, in float32, for gaps from 1e-4 on."""
+    """Fused solves and losses in one launch, in float32, for ``tol`` of at least 1e-4."""
 
     method = "splitting"
     backend = "triton"
@@ -63,13 +63,13 @@ class SplittingTriton(Solver):
         if lacks:
             return lacks
         if request.dtype != torch.float32 or request.tol < SINGLE_PRECISION_GAP:
-            return f"its kernels are for float32 and gaps from {SINGLE_PRECISION_GAP:g} on"
+            return f"its kernels are for float32 and tol of at least {SINGLE_PRECISION_GAP:g}"
         from geosoftmax.backends.triton import grid, rows
 
         if _on_grid(cost) or cost.size <= rows.LARGEST_MATRIX:
             return None
         return (
-            f"its kernels hold planes with sides up to {grid.LONGEST_SIDE}, grids of three "
+            f"its kernels are for planes with sides up to {grid.LONGEST_SIDE}, grids of three "
             f"dimensions with up to {grid.MOST_MERGED} outputs, and other costs with up to "
             f"{rows.LARGEST_MATRIX}"
         )
@@ -101,7 +101,7 @@ def _on_grid(cost: Cost) -> bool:
 
 
 class RefinedTriton(Solver):
-    """Predictions with all digits of float32, in one launch; systems on a support."""
+    """Predictions to full float32 precision, in one launch; linear systems on a support."""
 
     method = "splitting"
     backend = "triton"
@@ -116,7 +116,7 @@ class RefinedTriton(Solver):
         if request.dtype != torch.float32:
             return "its kernels are for float32"
         if request.purpose != "support" and request.tol < predict.SMALLEST_GAP:
-            return f"its kernels are for gaps from {predict.SMALLEST_GAP:g} on"
+            return f"its kernels are for tol of at least {predict.SMALLEST_GAP:g}"
         if request.method == "auto" and cost.structure is not None:
             return "another method is exact"
         if request.purpose == "support":
@@ -126,7 +126,7 @@ class RefinedTriton(Solver):
         plane = cost.is_separable and len(cost.shape) == 2
         if is_plane(cost, longest) if plane else cost.size <= largest:
             return None
-        return f"its kernels hold planes with sides up to {longest}, or up to {largest} outputs"
+        return f"its kernels are for planes with sides up to {longest}, or up to {largest} outputs"
 
     def prepare(self, cost: Cost, request: Request) -> Any:
         from geosoftmax.backends.triton import predict, predict_rows, refine
@@ -156,17 +156,17 @@ def _launching(cost: Cost, request: Request, solve: Any, loss: Any = None) -> Pl
             return splitting_rows(still, request, kernel, Polish(still))
 
     def rows(b: Tensor, start: Tensor | None, max_iter: int) -> Rows:
-        return in_steps()(b, start, max_iter)  # only from a warm start
+        return in_steps()(b, start, max_iter)  # used only with a warm start
 
     fused = functools.partial(solve, request.tol)
     return launched_plan("splitting", cost, request, kernel, rows, fused, loss)
 
 
-# ------------------------------------------------------------------ CPUs, and what is left
+# ------------------------------------------------------------------ CPUs, and other requests
 
 
 class SplittingNumba(Solver):
-    """Products by torch, exchanges compiled."""
+    """Products in torch, compiled exchanges."""
 
     method = "splitting"
     backend = "numba"
@@ -202,14 +202,14 @@ class SplittingReference(Solver):
 
 def _not_chosen(cost: Cost, request: Request) -> str | None:
     if request.method == "auto" and not cost.is_separable:
-        return "it is chosen for grids alone"
+        return "it is chosen for grids only"
     return None
 
 
 def splitting_rows(
     cost: Cost, request: Request, kernel: Products, polish: Polish | CompiledPolish
 ) -> SolveRows:
-    """Return splitting, in the dtype of the scores, with a polish."""
+    """Return a solver by splitting, in the dtype of the scores, with a polish."""
     first_steps = SPLIT_FIRST_STEPS.get(cost.p or 0.0, 0) if cost.is_separable else 0
     parts = spectrum(cost)
 

@@ -1,8 +1,8 @@
 """Costs with a structure: one exact method for each, on every backend.
 
-- ``threshold``, for outputs that are all equally far apart: one sort, as for the sparsemax.
-- ``hull``, for lines with the absolute value as cost: the smallest concave majorant, by one scan.
-- ``policy``, for trees: policy iteration over supports, each round one elimination along the tree.
+- ``threshold``, for outputs that are all at the same distance: one sort, as for sparsemax.
+- ``hull``, for lines with p = 1: the smallest concave majorant, in one scan.
+- ``policy``, for trees: policy iteration over supports; a round is one elimination along the tree.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from geosoftmax.solvers.launched import launched_plan
 from geosoftmax.solvers.products import Products
 from geosoftmax.solvers.tables import line_tables, shared, tree_tables
 
-#: What each method solves: `Cost.structure`, and in words.
+#: What each method solves: `Cost.structure`, and its description.
 _SOLVES = {
     "threshold": ("equal", "a ZeroOneCost"),
     "hull": ("line", "a LineCost with p=1"),
@@ -30,9 +30,9 @@ _SOLVES = {
 
 
 class Structured(Solver):
-    """A method for costs of one structure on one backend, by the function that prepares it.
+    """A method for costs of one structure, on one backend. `prepare` makes the plan.
 
-    `limit` says why a cost is too large, if it is.
+    `limit` returns why a cost is too large, or None.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Structured(Solver):
 
 
 def _threshold_numba(cost: Cost, request: Request) -> Plan:
-    """Drop what lies below the threshold of the rest, until nothing does."""
+    """Drop outputs below the threshold of the remaining ones, until none is below."""
     from geosoftmax.backends.numba import tables, threshold
 
     kernel = threshold.kernel(tables.zero_one_tables(*cost.as_equal()), cost.size)
@@ -98,7 +98,7 @@ def _hull_triton(cost: Cost, request: Request) -> Plan:
 def _long_line(cost: Cost) -> str | None:
     from geosoftmax.backends.triton.hull import LONGEST_LINE
 
-    return f"its kernel holds up to {LONGEST_LINE} classes" if cost.size > LONGEST_LINE else None
+    return f"its kernel is for up to {LONGEST_LINE} classes" if cost.size > LONGEST_LINE else None
 
 
 def _policy_triton(cost: Cost, request: Request) -> Plan:
@@ -118,7 +118,7 @@ def _large_tree(cost: Cost) -> str | None:
 
     if cost.size < MOST_OUTPUTS and len(cost.as_tree().levels) - 1 <= DEEPEST:
         return None
-    return f"its kernel is for {DEEPEST} levels and {MOST_OUTPUTS - 1} outputs"
+    return f"its kernel is for up to {DEEPEST} levels and {MOST_OUTPUTS - 1} outputs"
 
 
 # ------------------------------------------------------------------ plain torch
@@ -140,7 +140,7 @@ def _pruning_reference(method: str, cost: Cost, request: Request) -> Plan:
 
 
 def _pruning(kernel: Products) -> SolveRows:
-    """Solve all rows on their supports; what is negative leaves them, until nothing is."""
+    """Solve all rows on their supports; drop negative outputs, until there are none."""
 
     def rows(b: Tensor, start: Tensor | None, max_iter: int) -> Rows:
         return reference.policy(kernel, b)
@@ -151,7 +151,7 @@ def _pruning(kernel: Products) -> SolveRows:
 _LINES = ("``LineCost`` p = 1, ``GridCost`` 1-D p = 1", "any", "exact, O(d)")
 _TREES = ("``TreeCost``", "any", "exact, O(d) a round")
 
-#: All of them, in the order of the registry.
+#: All structured solvers, in the order of the registry.
 STRUCTURED = [
     Structured("threshold", "numba", _threshold_numba),
     Structured(

@@ -1,4 +1,4 @@
-"""Solving on a support, ``K_SS x = rhs_S``, for derivatives."""
+"""Solvers of the linear system on a support, ``K_SS x = rhs_S``, for derivatives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from geosoftmax.solvers.tables import tree_tables
 
 
 class SupportNumba(Solver):
-    """``K_SS x = rhs_S`` on trees: one elimination along the tree, however deep it is."""
+    """``K_SS x = rhs_S`` on trees of any depth: one elimination along the tree."""
 
     method = "support"
     backend = "numba"

@@ -1,6 +1,6 @@
-"""What plans of one cost share: its spectrum, and the tables of the numba backend.
+"""What the plans of one cost share: its spectrum, and the tables of the numba backend.
 
-Plans for several requests then need no second eigendecomposition. Kept as plans are, in one cache.
+So plans for several requests need only one eigendecomposition. The cache of plans stores them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from geosoftmax.solvers.plans import PLANS
 
 
 def shared(cost: Cost, name: str, make: Callable[[], Any]) -> Any:
-    """Return what `make` made for this cost under this name, or makes now."""
+    """Return the tables of this cost with this name; call `make` if there are none."""
     return PLANS.get(cost, ("tables", name), make)
 
 
 def spectrum(cost: Cost) -> Spectrum:
-    """Diagonalise the kernels of all axes."""
+    """Return the eigendecompositions of the kernels of all axes."""
     return shared(cost, "spectrum", lambda: reference.spectrum(axis_kernels(cost)))
 
 
 def axis_kernels(cost: Cost) -> list[Any]:
-    """Return the kernels along all axes, with all digits."""
+    """Return the kernels of all axes, in full precision."""
     return [factor.kernel() for factor in cost.detach().factors]
 
 

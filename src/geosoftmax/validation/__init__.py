@@ -1,11 +1,11 @@
-"""Every check of what a user hands over, and the messages that teach what to do instead.
+"""All checks of user input, with error messages that explain what to do.
 
-Checks of shape, dtype and device need no data and run before anything else, also under
-``torch.compile`` and ``torch.func``. Checks of values need the numbers; they run inside the opaque
-operators of ``operators``, where tensors are concrete whatever transform surrounds the call.
+Checks of shape, dtype and device need no values. They run first, also under ``torch.compile`` and
+``torch.func``. Checks of values run inside the opaque operators of ``operators``, where tensors are
+concrete under every transform.
 
-One file for each kind of thing that is checked. They are imported from here, but for `trees`, of
-which `TreeCost` alone has use.
+There is one file for each kind of input. Import the checks from here, except those of `trees`,
+which only `TreeCost` uses.
 """
 
 from geosoftmax.validation.costs import *

@@ -1,4 +1,4 @@
-"""What a cost is made of: scales, powers, positions, matrices."""
+"""The input of costs: scales, powers, positions, matrices."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch import Tensor
 
 from geosoftmax.validation.reading import is_concrete
 
-#: How far, relative to its largest entry (and at least absolutely), a cost matrix may be from
-#: symmetric, non-negative and zero on the diagonal. Wide enough for finite differences.
+#: The tolerance for symmetry, sign and diagonal of a cost matrix: relative to its largest entry, or
+#: absolute if that is below 1. It is wide enough for finite differences.
 MATRIX_TOLERANCE = 1e-5
 
 
 #: What to do instead of learning a matrix.
 LEARN_PLACES = (
-    "Gradient steps on a matrix end in matrices that are no costs. Learn points or embeddings: "
-    "geosoftmax.nn.LearntPoints(points, p) or LearntEmbeddings(embeddings), in place of the cost."
+    "Gradient steps on a matrix can make it invalid. Learn points or embeddings: pass "
+    "geosoftmax.nn.LearntPoints(points, p) or LearntEmbeddings(embeddings) in place of the cost."
 )
 
 
@@ -28,13 +28,13 @@ def check_multiplier(value: Any) -> Tensor:
     if isinstance(value, Tensor):
         if value.dim() != 0:
             raise ValueError(
-                f"a cost is multiplied by a scalar; got a tensor of shape {tuple(value.shape)}."
+                f"a cost can be multiplied by a scalar only; got shape {tuple(value.shape)}."
             )
         multiplier = value if value.is_floating_point() else value.to(torch.float64)
     elif isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
         multiplier = torch.tensor(float(value), dtype=torch.float64)
     else:
-        raise TypeError(f"a cost is multiplied by a number; got {type(value).__name__}.")
+        raise TypeError(f"a cost can be multiplied by a number only; got {type(value).__name__}.")
     if not is_concrete(multiplier):
         return multiplier
     number = float(multiplier.detach())
@@ -47,11 +47,12 @@ def check_multiplier(value: Any) -> Tensor:
 
 
 def check_scale(scale: Tensor) -> None:
-    """Refuse scales that were written to until they are not positive."""
+    """Refuse scales that were changed in place and are no longer positive."""
     if not bool((torch.isfinite(scale) & (scale > 0)).all()):
         raise ValueError(
-            f"the scale of this cost must be positive and finite; it has become "
-            f"{float(scale.detach().amin()):g}. Learn its logarithm: learn_scale=True in a module."
+            f"the scale of this cost must be positive and finite; it is now "
+            f"{float(scale.detach().amin()):g}. Use learn_scale=True of a module, which learns the "
+            "logarithm of the scale."
         )
 
 
@@ -79,7 +80,7 @@ def check_count(name: str, value: Any) -> int:
 
 
 def as_float_tensor(name: str, value: Any) -> Tensor:
-    """Turn lists, arrays and tensors into a floating tensor; float64 unless it already was one."""
+    """Return lists, arrays and tensors as a floating tensor, by default float64."""
     try:
         tensor = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
     except (TypeError, ValueError, RuntimeError) as error:
@@ -92,11 +93,11 @@ def as_float_tensor(name: str, value: Any) -> Tensor:
 
 
 def check_has_values(name: str, value: Any) -> None:
-    """Refuse a tensor of the meta device where its values decide what a cost is."""
+    """Refuse a tensor on the meta device if the cost needs its values."""
     if isinstance(value, Tensor) and value.is_meta:
         raise ValueError(
-            f"{name} is on the meta device and holds no values, which are needed here. Make it "
-            "outside of torch.device('meta')."
+            f"{name} is on the meta device and has no values, but they are needed here. Create "
+            "it outside of torch.device('meta')."
         )
 
 
@@ -109,11 +110,11 @@ def check_positions(positions: Tensor) -> None:
         )
     check_has_values("positions", positions)
     if not bool(torch.isfinite(positions).all()):
-        raise ValueError("positions hold NaN or infinite values.")
+        raise ValueError("positions must be finite; got NaN or infinite values.")
     if bool((positions.diff() <= 0).any()):
         raise ValueError(
-            "positions must be strictly increasing. Sort the classes by position, and merge those "
-            "that coincide: two classes at one place are one class."
+            "positions must be strictly increasing. Sort the classes by position, and merge "
+            "classes at the same position."
         )
 
 
@@ -121,7 +122,7 @@ def check_places(name: str, X: Tensor) -> None:
     """Check the shape of points or embeddings."""
     if X.dim() < 2 or X.shape[-2] == 0:
         raise ValueError(
-            f"{name} must have shape (d, n), or (*batch, d, n) for others in each sample; "
+            f"{name} must have shape (d, n), or (*batch, d, n) if samples differ; "
             f"got {tuple(X.shape)}."
         )
 
@@ -136,7 +137,7 @@ def check_matrix_shape(C: Tensor) -> None:
 
 
 def check_cost_matrix(C: Tensor) -> None:
-    """Diagnose a cost matrix: shape, NaN, symmetry, sign, diagonal, positive definiteness."""
+    """Check a cost matrix: shape, NaN, symmetry, sign, diagonal, positive definiteness."""
     check_matrix_shape(C)
     if not is_concrete(C):
         return
@@ -153,42 +154,42 @@ def check_cost_matrix(C: Tensor) -> None:
     diagonal = float(C.diagonal(dim1=-2, dim2=-1).abs().amax())
     if diagonal > slack:
         raise ValueError(
-            f"cost matrix has a non-zero diagonal (largest {diagonal:.3g}): an output must be at "
-            "cost 0 from itself. Subtract it, or use DenseCost.repair(C)."
+            f"cost matrix has a non-zero diagonal (largest {diagonal:.3g}), but the cost from an "
+            "output to itself must be 0. Subtract it, or use DenseCost.repair(C)."
         )
     if float(C.amin()) < -slack:
         raise ValueError(
             f"cost matrix has negative entries (smallest {float(C.amin()):.3g}). "
-            "Costs are at least 0; use DenseCost.repair(C) for the nearest usable cost."
+            "Costs must be at least 0. DenseCost.repair(C) returns the nearest valid cost."
         )
     check_distinct(C)
     check_positive_definite(C)
 
 
 def check_finite_matrix(C: Tensor) -> None:
-    """Refuse a cost matrix that holds NaN or infinities."""
+    """Refuse a cost matrix with NaN or infinities."""
     if is_concrete(C) and not bool(torch.isfinite(C).all()):
         raise ValueError(
-            "cost matrix holds NaN or infinite values. Use a large finite cost for outputs that "
+            "cost matrix has NaN or infinite values. Use a large finite cost for outputs that "
             "should not interact."
         )
 
 
 def check_distinct(C: Tensor) -> None:
-    """Refuse two outputs that are at cost 0 from each other."""
+    """Refuse two outputs with cost 0 between them."""
     if not is_concrete(C):
         return
     off = C.detach() + torch.eye(C.shape[-1], dtype=C.dtype, device=C.device)
     if bool((off == 0).any()):
         i, j = (int(k) for k in (off == 0).nonzero()[0][-2:])
         raise ValueError(
-            f"outputs {i} and {j} are at cost 0 from each other: they are one output. "
+            f"the cost between outputs {i} and {j} is 0, so they are the same output. "
             "Merge them, or set a small positive cost."
         )
 
 
 def check_learnt_matrix(C: Tensor) -> None:
-    """Refuse a matrix that was written to until it was no cost: symmetry, diagonal, sign."""
+    """Refuse a matrix that was changed in place and is no longer a cost."""
     C = C.detach()
     diagonal = C.diagonal(dim1=-2, dim2=-1)
     parts = [(C - C.mT).abs().amax(), diagonal.abs().amax(), -C.amin(), C.abs().amax()]
@@ -197,25 +198,25 @@ def check_learnt_matrix(C: Tensor) -> None:
     for what, size in (("asymmetric", asymmetry), ("diagonal", diagonal), ("negative", below)):
         if not size <= slack:
             raise ValueError(
-                f"the matrix of this cost is no longer a cost: largest {what} entry {size:.3g}, "
-                f"where 0 is expected. {LEARN_PLACES}"
+                f"the matrix of this cost is no longer valid: its largest {what} entry is "
+                f"{size:.3g} instead of 0. {LEARN_PLACES}"
             )
 
 
 def check_scaled(C: Tensor, factor: Tensor) -> None:
-    """Refuse a matrix that was usable until it was multiplied."""
+    """Refuse a multiple that is not valid."""
     try:
         check_positive_definite(C)
     except ValueError:
         raise ValueError(
             f"this cost cannot be multiplied by {float(factor.detach()):g}: exp(-C/2) is positive "
-            "definite for C as it was, not for that multiple. DenseCost.repair(C, "
-            "every_scale=True) returns the nearest cost of which every multiple is usable."
+            "definite for C itself, but not for that multiple. DenseCost.repair(C, "
+            "every_scale=True) returns the nearest cost that is valid at every scale."
         ) from None
 
 
 def check_positive_definite(C: Tensor) -> None:
-    """Refuse ``C`` when ``exp(-C/2)`` has an eigenvalue below what rounding explains."""
+    """Refuse ``C`` if ``exp(-C/2)`` has a negative eigenvalue beyond rounding."""
     C = C.detach()
     K = torch.exp(-(C + C.mT) / 4).to(torch.float64 if C.device.type != "mps" else C.dtype)
     d = C.shape[-1]
@@ -227,6 +228,6 @@ def check_positive_definite(C: Tensor) -> None:
     if smallest < -slack:
         raise ValueError(
             f"exp(-C/2) is not positive definite: its smallest eigenvalue is {smallest:.3g}. "
-            "The geometric softmax needs it to be; DenseCost.repair(C) returns the nearest usable "
-            "cost, and |x - y|^p costs with 0 < p <= 2 (DenseCost.from_points) always are."
+            "DenseCost.repair(C) returns the nearest valid cost. Costs |x - y|^p with 0 < p <= 2 "
+            "(DenseCost.from_points) are always valid."
         )

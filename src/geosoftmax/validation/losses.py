@@ -1,4 +1,4 @@
-"""What a loss is asked to fit: class indices, weights, smoothing, and the reduction."""
+"""The arguments of losses: class indices, weights, smoothing, and the reduction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from geosoftmax.validation.reading import is_readable
-from geosoftmax.validation.signals import how_to_say
+from geosoftmax.validation.signals import format_dim
 
 if TYPE_CHECKING:
     from geosoftmax.costs.base import Cost
@@ -21,7 +21,7 @@ REDUCTIONS = ("none", "mean", "sum")
 def check_index_shape(target: Tensor, scores: Tensor, cost: Cost, dim: Any) -> None:
     """Check that there is one class index per sample, on the device of the scores.
 
-    With several batch axes, `dim` must have been given: torch's losses read such scores otherwise.
+    With several batch axes, `dim` is required, because torch's losses have another layout.
     """
     leading = scores.dim() - len(cost.shape)
     batch = scores.shape[:leading]
@@ -29,25 +29,27 @@ def check_index_shape(target: Tensor, scores: Tensor, cost: Cost, dim: Any) -> N
         _ask_for_dim(scores, cost)
     if target.shape != batch:
         raise ValueError(
-            f"class-index target must have the batch shape {tuple(batch)} of scores "
+            f"class-index target must have shape {tuple(batch)}, the batch shape of scores "
             f"{tuple(scores.shape)}; got {tuple(target.shape)}. For distributions, pass a "
             "floating-point target with the shape of scores."
         )
     if target.device != scores.device:
-        raise ValueError(f"target is on {target.device} but scores are on {scores.device}.")
+        raise ValueError(
+            f"target is on {target.device} but scores are on {scores.device}. Move one of them."
+        )
 
 
 def _ask_for_dim(scores: Tensor, cost: Cost) -> None:
-    """Show the ways to read class indices with several batch axes: ours, and that of torch."""
+    """Explain both layouts of class indices with several batch axes: ours, and that of torch."""
     n = len(cost.shape)
     letters = [chr(ord("i") + k) for k in range(scores.dim() - n)]
     outputs = [":"] * n
     sample = f"target[{', '.join(letters)}] belongs to scores"
     last, second = tuple(range(-n, 0)), tuple(range(1, n + 1))
-    ways = f"dim={how_to_say(last)}: {sample}[{', '.join(letters + outputs)}]."
+    ways = f"dim={format_dim(last)}: {sample}[{', '.join(letters + outputs)}]."
     if tuple(scores.shape[1 : n + 1]) == cost.shape:
         ways += (
-            f" dim={how_to_say(second)}, as in torch.nn.CrossEntropyLoss: "
+            f" dim={format_dim(second)}, as in torch.nn.CrossEntropyLoss: "
             f"{sample}[{', '.join(letters[:1] + outputs + letters[1:])}]."
         )
     raise ValueError(
@@ -70,12 +72,12 @@ def check_class_indices(
     if low < 0 or high >= d:
         raise ValueError(
             f"class indices must lie in 0…{d - 1} for {cost!r}; got {low}…{high}. "
-            "Indices count outputs from 0 (row-major over a grid)."
+            "Indices count outputs from 0, and row by row on a grid."
         )
 
 
 def are_classes(target: Tensor, cost: Cost, dim: int | tuple[int, ...] | None = None) -> bool:
-    """Whether targets are single classes: indices or, where they can be read, one-hot rows."""
+    """Return whether targets are single classes: indices or, if readable, one-hot rows."""
     if not target.is_floating_point():
         return True
     if target.numel() == 0 or not is_readable(target):
@@ -106,4 +108,4 @@ def check_weight(weight: Any, cost: Cost) -> None:
     if tuple(weight.shape) != cost.shape:
         raise ValueError(f"weight must have shape {cost.shape}; got {tuple(weight.shape)}.")
     if is_readable(weight) and not bool((torch.isfinite(weight) & (weight >= 0)).all()):
-        raise ValueError("weight must be finite and at least 0 for every output.")
+        raise ValueError("weight must be finite and at least 0 for every output; got other values.")

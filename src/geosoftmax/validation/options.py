@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from geosoftmax.costs.base import Cost
 
 
-#: What a decision may be taken by.
+#: The rules of a decision.
 RULES = ("mode", "median", "mean", "cost")
 
 
@@ -24,12 +24,12 @@ def check_options(tol: float | None, max_iter: int | None) -> None:
 
 
 def check_rule(rule: str, cost: Cost) -> None:
-    """Check by what to decide. Medians and means are of outputs that lie on a line or a grid."""
+    """Check the rule of a decision. Medians and means need outputs on a line or a grid."""
     if rule not in RULES:
         raise ValueError(f"rule must be one of {', '.join(RULES)}; got {rule!r}.")
     if rule in ("median", "mean") and any(axis.positions is None for axis in cost.factors):
         raise ValueError(
             f"the {rule} is not defined for {cost!r}: its outputs have no positions on a line or a "
-            "grid. rule='cost' takes the output of least expected cost, which on a tree is what a "
-            "median is on a line."
+            "grid. Use rule='cost', which returns the output of least expected cost. On a tree, it "
+            "is the median."
         )

@@ -11,7 +11,7 @@ from torch import Tensor
 from geosoftmax.validation.costs import check_count
 from geosoftmax.validation.reading import is_readable
 
-#: How a distribution on a grid is read as one point.
+#: The rules that turn a distribution on a grid into one point.
 READINGS = ("local mean", "mode", "mean", "median")
 
 
@@ -28,7 +28,7 @@ def check_grid(shape: Any) -> tuple[int, ...]:
 
 
 def check_points(name: str, points: Any, shape: tuple[int, ...]) -> None:
-    """Check points in index units of a grid; where values can be read, that they lie on it."""
+    """Check points in index units of a grid; if values can be read, check that they lie on it."""
     if not isinstance(points, Tensor):
         raise TypeError(
             f"{name} must be a torch.Tensor; got {type(points).__name__}. "
@@ -49,20 +49,20 @@ def check_points(name: str, points: Any, shape: tuple[int, ...]) -> None:
     half = missing.any(-1) & ~missing.all(-1)
     if bool(half.any()):
         raise ValueError(
-            f"{int(half.sum())} of {half.numel()} {name} have some coordinates that are NaN; the "
-            f"first is {tuple(points[half][0].tolist())}. A point that is not there has NaN in all."
+            f"{int(half.sum())} of {half.numel()} {name} have NaN in some coordinates only; the "
+            f"first is {tuple(points[half][0].tolist())}. A missing point must be all NaN."
         )
     last = torch.tensor([side - 1.0 for side in shape], dtype=points.dtype)
     outside = ((points < 0) | (points > last)).any(-1)
     if bool(outside.any()):
         first = points[outside][0].tolist()
         ranges = " × ".join(f"[0, {side - 1}]" for side in shape)
-        flipped = ", which lies on it in the order (x, y)" if _fits(first[::-1], shape) else ""
+        flipped = ", which lies inside if it is (x, y)" if _fits(first[::-1], shape) else ""
         raise ValueError(
             f"{int(outside.sum())} of {outside.numel()} {name} lie outside the grid of shape "
             f"{shape}, whose pixel centres span {ranges}; the first is {tuple(first)}{flipped}. "
-            f"Points are (row, column) in index units. Mark points that are not there as NaN, and "
-            f"clamp those on the rim."
+            f"Points are (row, column) in index units. Set missing points to NaN, and clamp "
+            f"points at the border."
         )
 
 
@@ -72,22 +72,24 @@ def _fits(point: list[float], shape: tuple[int, ...]) -> bool:
 
 
 def check_reading(rule: Any, window: Any, shape: tuple[int, ...]) -> None:
-    """Check how a distribution is to be read, and the window of the local mean."""
+    """Check the rule of `locate`, and the window of the local mean."""
     if rule not in READINGS:
         raise ValueError(f"rule must be one of {', '.join(READINGS)}; got {rule!r}.")
     if window is None:
         return
     if rule != "local mean":
-        raise ValueError(f"window is for rule='local mean'; got window={window} with {rule!r}.")
+        raise ValueError(
+            f"window is for rule='local mean' only; got window={window} with {rule!r}."
+        )
     check_count("window", window)
     if window > min(shape):
         raise ValueError(
-            f"window must fit the grid of shape {shape}; got {window}. rule='mean' takes all of it."
+            f"window must fit the grid of shape {shape}; got {window}. rule='mean' uses all pixels."
         )
 
 
 def check_map(alpha: Any, dim: Any, tolerance: dict[torch.dtype, float]) -> tuple[int, ...]:
-    """Check distributions on a grid; return the axes that hold it, counted from 0."""
+    """Check distributions on a grid; return the axes of the grid, counted from 0."""
     if not isinstance(alpha, Tensor):
         raise TypeError(f"alpha must be a torch.Tensor; got {type(alpha).__name__}.")
     if not alpha.is_floating_point():
@@ -100,7 +102,7 @@ def check_map(alpha: Any, dim: Any, tolerance: dict[torch.dtype, float]) -> tupl
         )
     found = tuple(axis % count for axis in axes)
     if len(set(found)) < len(found):
-        raise ValueError(f"dim={dim} names an axis of alpha, of shape {tuple(alpha.shape)}, twice.")
+        raise ValueError(f"dim={dim} names an axis of alpha (shape {tuple(alpha.shape)}) twice.")
     if alpha.numel() and is_readable(alpha):
         _check_mass(alpha.detach(), found, tolerance[alpha.dtype])
     return found
@@ -111,7 +113,7 @@ def _check_mass(alpha: Tensor, axes: tuple[int, ...], tolerance: float) -> None:
     worst = float((total - 1).abs().amax())
     if not (float(alpha.amin()) >= 0 and worst <= tolerance):
         raise ValueError(
-            f"alpha must hold distributions over the axes {axes}: values from 0 that sum to 1. The "
-            f"smallest value is {float(alpha.amin()):.3g}, a sum is wrong by {worst:.3g}. Take the "
-            "softmax of scores; clamp a heat map at 0 and divide it by its sum."
+            f"alpha must be distributions over the axes {axes}: at least 0, with sum 1. The "
+            f"smallest value is {float(alpha.amin()):.3g}, and a sum is wrong by {worst:.3g}. For "
+            "scores, take a softmax first. Clamp a heat map at 0 and divide it by its sum."
         )

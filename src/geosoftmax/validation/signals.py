@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from geosoftmax.costs.base import Cost
 
 
-#: How far a distribution may be from summing to one, by the dtype it came in.
+#: The tolerance for the sum of a distribution, by the dtype of the input.
 SUM_TOLERANCE = {
     torch.float64: 1e-4,
     torch.float32: 1e-4,
@@ -46,7 +46,7 @@ def check_signal(name: str, signal: Any, cost: Cost) -> None:
 
 
 def _refuse_signal(name: str, signal: Any, cost: Cost) -> None:
-    """Say what is wrong with a signal, if anything."""
+    """Raise the error for an invalid signal, if it is one."""
     if not isinstance(signal, Tensor):
         raise TypeError(
             f"{name} must be a torch.Tensor; got {type(signal).__name__}. "
@@ -64,21 +64,21 @@ def _refuse_signal(name: str, signal: Any, cost: Cost) -> None:
     batch = tuple(signal.shape[: signal.dim() - n])
     if cost.batch_shape and batch[len(batch) - len(cost.batch_shape) :] != cost.batch_shape:
         raise ValueError(
-            f"{cost!r} holds one cost per sample, so {name} must have shape "
+            f"{cost!r} has one cost per sample, so {name} must have shape "
             f"(..., {', '.join(map(str, cost.batch_shape + cost.shape))}); got "
-            f"{tuple(signal.shape)}. Give one cost matrix per sample, or a single (d, d) one."
+            f"{tuple(signal.shape)}. Pass one cost matrix per sample, or a single (d, d) matrix."
         )
     if signal.device != cost.device:
         raise ValueError(
             f"{name} is on {signal.device} but {cost!r} is on {cost.device}. "
-            f"Move the cost once with cost = cost.to({str(signal.device)!r})."
+            f"Move the cost once: cost = cost.to({str(signal.device)!r})."
         )
 
 
 def _shape_hint(name: str, signal: Tensor, cost: Cost) -> str:
     n = len(cost.shape)
     if n > 1 and signal.dim() >= 1 and signal.shape[-1] == math.prod(cost.shape):
-        return f"Signals are not flattened: reshape with .unflatten(-1, {cost.shape})."
+        return f"Signals must not be flattened: reshape with .unflatten(-1, {cost.shape})."
     if signal.dim() < n:
         return f"The last {n} dimension(s) hold one sample."
     shape = tuple(signal.shape[signal.dim() - n :])
@@ -87,11 +87,11 @@ def _shape_hint(name: str, signal: Tensor, cost: Cost) -> str:
     if axes is None:
         return f"Build {other}."
     what = "Classes are the last dimension" if n == 1 else f"Sides are the last {n} dimensions"
-    return f"{what} by default: pass dim={how_to_say(axes)}, or build {other}."
+    return f"{what} by default: pass dim={format_dim(axes)}, or build {other}."
 
 
 def fitting_axes(signal: Tensor, cost: Cost) -> tuple[int, ...] | None:
-    """Return neighbouring axes that have the cost's shape; from 1 on first, as torch's losses."""
+    """Return neighbouring axes with the cost's shape. Axis 1 comes first, as in torch's losses."""
     n = len(cost.shape)
     starts = sorted(range(signal.dim() - n + 1), key=lambda start: (start != 1, start))
     fitting = (k for k in starts if tuple(signal.shape[k : k + n]) == cost.shape)
@@ -99,25 +99,25 @@ def fitting_axes(signal: Tensor, cost: Cost) -> tuple[int, ...] | None:
     return None if first is None else tuple(range(first, first + n))
 
 
-def how_to_say(axes: tuple[int, ...]) -> str:
-    """Write axes as one passes them for ``dim``."""
+def format_dim(axes: tuple[int, ...]) -> str:
+    """Format axes as the argument ``dim``."""
     return str(axes[0] if len(axes) == 1 else axes)
 
 
 def check_peaks(peak: Tensor) -> None:
-    """Refuse scores by their row maxima: NaN, +inf, rows without a finite score (-inf masks)."""
+    """Check scores by their row maxima: refuse NaN, +inf, and rows that are all -inf."""
     extremes = (float(peak.amin()), float(peak.amax()))  # NaN propagates into both
     if all(math.isfinite(x) for x in extremes):
         return
     if bool(torch.isnan(peak).any()):
         rows = int(torch.isnan(peak).sum())
         raise ValueError(
-            f"scores hold NaN in {rows} of {peak.numel()} rows. "
-            "Check the layer before; to exclude an output, set its score to -inf."
+            f"scores have NaN in {rows} of {peak.numel()} rows. Check the layer before. To exclude "
+            "an output, set its score to -inf."
         )
     if bool((peak == math.inf).any()):
         raise ValueError(
-            f"scores hold +inf in {int((peak == math.inf).sum())} of {peak.numel()} rows. "
+            f"scores have +inf in {int((peak == math.inf).sum())} of {peak.numel()} rows. "
             "Scores must be finite, or -inf to mask an output."
         )
     raise ValueError(
@@ -127,32 +127,38 @@ def check_peaks(peak: Tensor) -> None:
 
 
 def check_finite(name: str, signal: Tensor, remedy: str) -> None:
-    """Refuse NaN and infinities where a signal has no notion of a mask."""
+    """Refuse NaN and infinities in a signal that cannot be masked."""
     if is_readable(signal) and not bool(torch.isfinite(signal).all()):
         raise ValueError(f"{name} must be finite; got NaN or infinite values. {remedy}")
 
 
 def check_distribution_values(name: str, alpha: Tensor, cost: Cost, tolerance: float) -> None:
-    """Refuse what is not a probability distribution over the outputs of ``cost``."""
+    """Refuse values that are not a probability distribution over the outputs of ``cost``."""
     if alpha.numel() == 0 or not is_readable(alpha):
         return
     alpha = alpha.detach()
     dims = tuple(range(-len(cost.shape), 0))
     if not bool(torch.isfinite(alpha).all()):
-        raise ValueError(f"{name} holds NaN or infinite values; it must be a distribution.")
+        raise ValueError(
+            f"{name} must be a distribution; got NaN or infinite values. point_target returns NaN "
+            "for missing points: leave them out, by `present`."
+        )
     smallest = float(alpha.amin())
     if smallest < 0:
         raise ValueError(
-            f"{name} has negative entries (smallest {smallest:.3g}); it must be a distribution. "
+            f"{name} must be a distribution; got negative entries (smallest {smallest:.3g}). "
             f"Clip it with {name}.clamp(min=0), then divide it by its sum."
         )
     total = alpha.sum(dim=dims, dtype=torch.float64)
     worst = float((total - 1).abs().amax())
     if worst > tolerance:
         row = total.flatten()[(total - 1).abs().flatten().argmax()]
+        remedy = "Divide it by its sum first."
+        if float(row) == 0:
+            remedy = "Leave such rows out: nothing is known of them, as of a point that is missing."
         raise ValueError(
             f"{name} must sum to 1 over the outputs (the last {len(dims)} dimension(s), or dim); "
-            f"a row sums to {float(row):.6g} (tolerance {tolerance:g}). Divide it by its sum first."
+            f"a row sums to {float(row):.6g} (tolerance {tolerance:g}). {remedy}"
         )
 
 
@@ -160,17 +166,19 @@ def check_same_shape(name: str, tensor: Tensor, like_name: str, like: Tensor) ->
     """Check that two signals agree in shape and device."""
     if tuple(tensor.shape) != tuple(like.shape):
         raise ValueError(
-            f"{name} must have the shape {tuple(like.shape)} of {like_name}; "
+            f"{name} must have shape {tuple(like.shape)}, as {like_name}; "
             f"got {tuple(tensor.shape)}."
         )
     if tensor.device != like.device:
-        raise ValueError(f"{name} is on {tensor.device} but {like_name} is on {like.device}.")
+        raise ValueError(
+            f"{name} is on {tensor.device} but {like_name} is on {like.device}. Move one of them."
+        )
 
 
 def check_finite_where_positive(f: Tensor, alpha: Tensor) -> None:
-    """Refuse a function that is not a number where the distribution has mass."""
+    """Refuse ``f`` that is NaN, or infinite where the distribution has mass."""
     if bool((torch.isnan(f) | ((alpha > 0) & torch.isinf(f))).any()):
-        raise ValueError("f holds NaN, or is infinite where alpha is positive.")
+        raise ValueError("f must not be NaN, nor infinite where alpha is positive.")
 
 
 def check_init_values(init: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""What users say of a tree: parents, or nested names; lengths of edges; the order of classes."""
+"""The input of trees: parents, or nested names; lengths of edges; the order of classes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def check_parents(parents: Any) -> list[int]:
-    """Return the parents as a list, if there is one root; -1 is its parent."""
+    """Return the parents as a list; check that there is one root, whose parent is -1."""
     check_has_values("parents", parents)
     values = torch.as_tensor(parents)
     if values.dim() != 1 or values.numel() == 0:
@@ -31,7 +31,7 @@ def check_parents(parents: Any) -> list[int]:
     if listed.count(-1) != 1:
         raise ValueError(
             f"a tree has exactly one root (parent -1); got {listed.count(-1)}. "
-            "Hang several trees below one new root."
+            "To join several trees, add a new root."
         )
     return listed
 
@@ -52,7 +52,7 @@ def breadth_first(parents: list[int]) -> tuple[list[int], list[int]]:
 
 
 def check_outputs(outputs: str | Sequence[int], parents: list[int]) -> list[int]:
-    """Return the nodes that are outputs, by their numbers."""
+    """Return the indices of the nodes that are outputs."""
     n = len(parents)
     if outputs == "nodes":
         return list(range(n))
@@ -82,7 +82,7 @@ class Taxonomy(NamedTuple):
     """A tree of names. Parents come before their children; the root is first and has no name."""
 
     parents: list[int]
-    #: Of the edge above each node; not used at the root.
+    #: The length of the edge above each node; not used at the root.
     lengths: list[float]
     names: list[str]
 
@@ -98,11 +98,11 @@ class Taxonomy(NamedTuple):
 
 
 def read_taxonomy(tree: Any, lengths: Any) -> Taxonomy:
-    """Read nested names as `TreeCost.from_dict` takes them."""
+    """Read nested names, as for `TreeCost.from_dict`."""
     if not isinstance(tree, Mapping):
-        raise TypeError(f"a tree is a mapping of names; got {type(tree).__name__}.")
+        raise TypeError(f"tree must be a mapping of names; got {type(tree).__name__}.")
     if not tree:
-        raise ValueError("the tree has no names.")
+        raise ValueError("the tree is empty. Give it at least one name.")
     found = Taxonomy([-1], [1.0], [""])
     own: list[float | None] = [None]
     _read_group(found, own, tree, 0)
@@ -117,7 +117,7 @@ def choose_outputs(taxonomy: Taxonomy, outputs: Any, order: Any) -> list[int]:
     if not isinstance(outputs, str) or outputs not in ("leaves", "nodes"):
         raise ValueError(
             f"outputs must be 'leaves' or 'nodes' where the tree has names; got {outputs!r}. "
-            "The order of the classes is given by order=[...]."
+            "Pass the order of the classes as order=[...]."
         )
     n = len(taxonomy.parents)
     chosen = taxonomy.leaves if outputs == "leaves" else list(range(1, n))
@@ -130,17 +130,17 @@ def choose_outputs(taxonomy: Taxonomy, outputs: Any, order: Any) -> list[int]:
     for name in ordered:
         if name not in place:
             group = outputs == "leaves" and name in taxonomy.names
-            why = "a group, and no output." if group else f"no output{hint(name, names)}"
-            raise ValueError(f"order holds {name!r}, which is {why}")
+            why = "a group, not an output." if group else f"no output{hint(name, names)}"
+            raise ValueError(f"order has {name!r}, which is {why}")
     given = set(ordered)
     missing = [name for name in names if name not in given]
     if missing:
-        raise ValueError(f"order must hold all {len(names)} outputs; it lacks {_listed(missing)}.")
+        raise ValueError(f"order must have all {len(names)} outputs; it lacks {_listed(missing)}.")
     return [place[name] for name in ordered]
 
 
 def hint(name: str, names: Iterable[str]) -> str:
-    """Return the end of a message: which name may have been meant."""
+    """Return the end of a message: the name that the user may have meant."""
     near = difflib.get_close_matches(name, names, 1)
     return f"; did you mean {near[0]!r}?" if near else "."
 
@@ -151,7 +151,7 @@ def hint(name: str, names: Iterable[str]) -> str:
 def _read_group(
     found: Taxonomy, own: list[float | None], group: Mapping[Any, Any], parent: int
 ) -> None:
-    """Add what a mapping holds below a node; `own` gets the lengths that leaves are given."""
+    """Add the entries of a mapping below a node; write the lengths of leaves into `own`."""
     for name, below in group.items():
         node = _add(found, own, name, parent)
         if below is None:
@@ -180,7 +180,7 @@ def _add(found: Taxonomy, own: list[float | None], name: Any, parent: int) -> in
             f"names must be text; got {name!r} ({type(name).__name__}){below}. Write {str(name)!r}."
         )
     if not name:
-        raise ValueError("a name is empty text: give every node a name.")
+        raise ValueError("a name is empty. Give every node a name.")
     found.parents.append(parent)
     found.lengths.append(1.0)
     found.names.append(str(name))
@@ -199,8 +199,8 @@ def _refuse_empty(name: str, below: Any) -> None:
 def _refuse_nested(name: str, leaf: Any) -> None:
     if isinstance(leaf, (Mapping, list, tuple, set)):
         raise TypeError(
-            f"the list below {name!r} holds {leaf!r}, a group without a name. A list holds names "
-            f"of classes alone; groups within groups are mappings, such as "
+            f"the list below {name!r} has {leaf!r}, a group without a name. A list must have only "
+            f"names of classes. Write groups within groups as mappings, such as "
             f"{{{name!r}: {{'class': None, 'group': ['class', 'class']}}}}."
         )
 
@@ -209,8 +209,8 @@ def _refuse_twice(names: Sequence[str], among: str) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ValueError(
-            f"the name {twice[0]!r} is there more than once among the {among}. Say where each one "
-            f"belongs in its name, such as 'pets/{twice[0]}'."
+            f"the name {twice[0]!r} appears more than once among the {among}. Make the names "
+            f"different, such as 'pets/{twice[0]}'."
         )
 
 
@@ -222,10 +222,10 @@ def _read_order(order: Any) -> list[str]:
     names = list(order)
     for name in names:
         if not isinstance(name, str):
-            raise TypeError(f"order must hold names; got {name!r} ({type(name).__name__}).")
+            raise TypeError(f"order must have names; got {name!r} ({type(name).__name__}).")
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise ValueError(f"order holds {twice[0]!r} more than once.")
+        raise ValueError(f"order has {twice[0]!r} more than once.")
     return names
 
 
@@ -238,7 +238,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _set_lengths(found: Taxonomy, own: Sequence[float | None], lengths: Any) -> None:
-    """Set the length of every edge: its own, else that of its name, else the same for all."""
+    """Set the length of every edge: its own, else the one for its name, else the default."""
     given = lengths if isinstance(lengths, Mapping) else {}
     default = 1.0 if isinstance(lengths, Mapping) else _read_length("lengths", lengths)
     count = Counter(found.names[1:])
@@ -277,6 +277,6 @@ def _read_length(what: str, value: Any) -> float:
     if not (math.isfinite(number) and number > 0):
         raise ValueError(
             f"{what} must be positive and finite; got {number:g}. "
-            "At distance 0, two are one output."
+            "At distance 0, two outputs would be the same."
         )
     return number

@@ -10,16 +10,14 @@ from geosoftmax_experiments.errors import UserError
 __all__ = ["data_folder"]
 
 
-def data_folder() -> Path:
-    """Return the folder that the environment variable ``GEOSOFTMAX_DATA`` names."""
+def data_folder(hint: str = "Let it name the folder that holds the data sets.") -> Path:
+    """Return the folder that the environment variable ``GEOSOFTMAX_DATA`` names.
+
+    Where it names none, the error has this hint: what the folder has to hold, and where that is.
+    """
     root = os.environ.get("GEOSOFTMAX_DATA")
     if not root:
-        raise UserError(
-            "The environment variable GEOSOFTMAX_DATA is not set.",
-            "Let it name the folder that holds ordinal-regression/, unpacked from "
-            "http://www.uco.es/grupos/ayrna/ucobigfiles/datasets-orreview.zip; or take the sets "
-            "that need no download: --source skordinal.",
-        )
+        raise UserError("The environment variable GEOSOFTMAX_DATA is not set.", hint)
     if not Path(root).is_dir():
-        raise UserError(f"GEOSOFTMAX_DATA={root} is not a folder.", "Let it name the data folder.")
+        raise UserError(f"GEOSOFTMAX_DATA={root} is not a folder.", hint)
     return Path(root)

@@ -155,14 +155,11 @@ def load_project(data: str, label_size: tuple[int, int] | None = None) -> Projec
 
 
 def _openfield() -> Path:
-    try:
-        return data_folder() / OPENFIELD
-    except UserError as error:
-        raise UserError(
-            error.message,
-            "Let it name the folder that holds openfield/, which is "
-            "examples/openfield-Pranav-2018-10-30 of DeepLabCut's repository.",
-        ) from None
+    hint = (
+        "Let it name the folder that holds openfield/, which is "
+        "examples/openfield-Pranav-2018-10-30 of DeepLabCut's repository."
+    )
+    return data_folder(hint) / OPENFIELD
 
 
 def read_frames(paths: Sequence[Path], shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:

@@ -34,6 +34,7 @@ EXPECTED = {"train": 11_314, "test": 7_532}
 GROUPS = 20
 ARCHIVES = ("20news-bydate.tar.xz", "20news-bydate.tar.gz")
 SOURCE = "http://qwone.com/~jason/20Newsgroups/20news-bydate.tar.gz"
+HINT = f"Let it name the folder that holds newsgroups/, with an archive from {SOURCE}"
 
 #: Bytes of the archive once it is unpacked (it has some 53 million), and that xz may need for it.
 LARGEST, MOST_MEMORY = 80_000_000, 100_000_000
@@ -60,7 +61,7 @@ class Posts:
 
 def load_newsgroups() -> tuple[Posts, Posts]:
     """Return the posts to train on and those to test on, of $GEOSOFTMAX_DATA/newsgroups."""
-    folder = data_folder() / "newsgroups"
+    folder = data_folder(HINT) / "newsgroups"
     found = [folder / name for name in ARCHIVES if (folder / name).is_file()]
     if not found:
         raise UserError(

@@ -37,6 +37,8 @@ class Shape(NamedTuple):
     classes: int
 
 
+#: The files of the survey.
+SURVEY_URL = "http://www.uco.es/grupos/ayrna/ucobigfiles/datasets-orreview.zip"
 SURVEY = {
     "automobile": Shape(205, 71, 6),
     "balance-scale": Shape(625, 4, 3),
@@ -122,11 +124,15 @@ def make_split(y: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _survey_fold(name: str, number: int) -> Fold:
-    folder = data_folder() / "ordinal-regression" / name / "matlab"
+    hint = (
+        f"Let it name the folder that holds ordinal-regression/, unpacked from {SURVEY_URL}; or "
+        "take the sets that need no download: --source skordinal."
+    )
+    folder = data_folder(hint) / "ordinal-regression" / name / "matlab"
     if not folder.is_dir():
         raise UserError(
             f"The set {name!r} is missing: there is no folder {folder}.",
-            "Unpack http://www.uco.es/grupos/ayrna/ucobigfiles/datasets-orreview.zip there.",
+            f"Unpack {SURVEY_URL} there.",
         )
     published = any((folder / f"{part}_{name}.{number}").exists() for part in ("train", "test"))
     X, y, size = _read_pair(folder, name, number if published else 0)

@@ -5,6 +5,7 @@ Points are (row, column) in index units of the grid of the maps, NaN where they 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 
 import torch
@@ -21,7 +22,7 @@ from geosoftmax import (
 )
 from geosoftmax.nn import GeometricSoftmax
 
-__all__ = ["Geometric", "Head", "ZeroOne", "gaussian_target", "mean_of_present"]
+__all__ = ["Geometric", "Head", "ZeroOne", "filled_target", "gaussian_target", "mean_of_present"]
 
 #: The certified gap of a training step, as for auto-encoders: steps need no more.
 TOLERANCE = 1e-3
@@ -89,6 +90,15 @@ def mean_of_present(losses: Tensor, present: Tensor) -> Tensor:
     return torch.where(present, losses, 0.0).sum() / present.sum().clamp(min=1)
 
 
+def filled_target(points: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Return points as distributions, and which are there; those that are missing are uniform.
+
+    Nothing is selected, so that shapes stay the same; `mean_of_present` leaves these losses out.
+    """
+    target, present = point_target(points, shape)
+    return torch.where(present[..., None, None], target, 1 / math.prod(shape)), present
+
+
 def gaussian_target(points: Tensor, shape: tuple[int, int], width: float) -> tuple[Tensor, Tensor]:
     """Return Gaussians of standard deviation `width` around points, each with largest value 1.
 
@@ -128,7 +138,7 @@ class Geometric(Head):
 
     def loss(self, maps: Tensor, points: Tensor) -> Tensor:
         """Return the mean loss of the points that are there."""
-        target, present = point_target(points, self.shape)
+        target, present = filled_target(points, self.shape)
         losses = geometric_logistic_loss(
             self._scores(maps), target, self.link.cost, reduction="none", tol=TOLERANCE
         )
@@ -151,7 +161,7 @@ class ZeroOne(Head):
 
     def loss(self, maps: Tensor, points: Tensor) -> Tensor:
         """Return the mean loss of the points that are there."""
-        target, present = point_target(points, self.shape)
+        target, present = filled_target(points, self.shape)
         cost: Cost = self.link.cost
         losses = geometric_logistic_loss(
             maps.flatten(-2), target.flatten(-2), cost, reduction="none", tol=TOLERANCE

@@ -12,9 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, huber_loss, log_softmax, softmax
 
-from geosoftmax import GridCost, locate, point_target
+from geosoftmax import GridCost, locate
 from geosoftmax.nn import GeometricSoftmax
-from geosoftmax_experiments.keypoints.heads import Head, gaussian_target, mean_of_present
+from geosoftmax_experiments.keypoints.heads import (
+    Head,
+    filled_target,
+    gaussian_target,
+    mean_of_present,
+)
 
 __all__ = ["DSNT", "MSE", "ScoreMap", "SimCC", "SoftArgmax", "Softmax", "Wasserstein"]
 
@@ -73,7 +78,7 @@ class Softmax(Head):
             target, present = gaussian_target(points, self.shape, self.width)
             target = target / target.sum((-2, -1), keepdim=True)
         else:
-            target, present = point_target(points, self.shape)
+            target, present = filled_target(points, self.shape)
         logs, target = log_softmax(maps.flatten(-2), -1), target.flatten(-2)
         if self.divergence == "kl":
             losses = torch.special.xlogy(target, target).sum(-1) - (target * logs).sum(-1)

@@ -24,6 +24,7 @@ from geosoftmax_experiments.ordinal.summary import (
     by_set,
     means,
     methods_in,
+    paper_order,
     paper_table,
     read_paper,
 )
@@ -130,6 +131,13 @@ def _add_paper(report: Report, rows: pd.DataFrame) -> None:
     )
     report.add_table(table)
     report.add(_verdicts(rows))
+    order = paper_order(rows)
+    if len(order):
+        report.add(
+            "Neighbours in the paper's order of the Hausdorff row, by signed-rank tests over sets; "
+            "a positive gain is in favour of the first."
+        )
+        report.add_table(order)
 
 
 def _add_means(report: Report, rows: pd.DataFrame) -> None:

@@ -7,6 +7,7 @@ independent.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import pandas as pd
 
 from geosoftmax_experiments.ordinal.measures import MEASURES
 from geosoftmax_experiments.ordinal.models import MODELS
+from geosoftmax_experiments.statistics import signed_ranks
 
 __all__ = [
     "HEADLINE",
@@ -28,6 +30,7 @@ __all__ = [
     "by_set",
     "means",
     "methods_in",
+    "paper_order",
     "paper_table",
     "read_paper",
 ]
@@ -148,3 +151,30 @@ def paper_table(rows: pd.DataFrame) -> pd.DataFrame:
                 }
             )
     return pd.DataFrame(table)
+
+
+def paper_order(rows: pd.DataFrame) -> pd.DataFrame:
+    """Test neighbours in the paper's order of the divergence against each other, over sets.
+
+    A positive gain is in favour of the one that comes first in the paper. Empty unless rows hold
+    all of the paper's methods.
+    """
+    printed = read_paper()["table"]["hausdorff"]
+    methods = sorted(PAPER, key=lambda method: printed[method.model][0])
+    if not set(methods) <= set(methods_in(rows)):
+        return pd.DataFrame()
+    lower = MEASURES["hausdorff"].lower_is_better
+    lines = []
+    for first, second in itertools.pairwise(methods):
+        table = by_set(rows, "hausdorff", [first, second])
+        found: Any = signed_ranks(table, first, lower).iloc[0]
+        lines.append(
+            {
+                "first": first.label,
+                "second": second.label,
+                "mean gain": f"{found['mean gain']:+.4f}",
+            }
+            | {name: int(found[name]) for name in ("won", "lost", "tied")}
+            | {"p": float(found["p"])}
+        )
+    return pd.DataFrame(lines)

@@ -33,6 +33,19 @@ class CompareOptions(BackendOptions):
         str, typer.Option(help="Draws of each size; one number for all, or as many as sizes.")
     ] = "20,20,10,1"
     models: Annotated[str, typer.Option(help="Some models only, separated by commas.")] = ""
+    noise: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of labels to train on that are replaced by another leaf of their group.",
+            show_default="none",
+        ),
+    ] = None
+    unseen: Annotated[
+        bool,
+        typer.Option(
+            "--unseen", help="Leaves without a post to train on; their test posts are measured."
+        ),
+    ] = False
     quick: Annotated[bool, typer.Option("--quick", help="A coarse grid of penalties.")] = False
 
 
@@ -46,21 +59,24 @@ def compare(options: CompareOptions) -> None:
     """
     from geosoftmax_experiments.data.newsgroups import load_newsgroups
     from geosoftmax_experiments.taxonomy.comparison import Comparison
+    from geosoftmax_experiments.taxonomy.conditions import condition_of
     from geosoftmax_experiments.taxonomy.features import featurize
     from geosoftmax_experiments.taxonomy.report import console_table, write_report
+    from geosoftmax_experiments.taxonomy.summary import shown
 
     console, backend = Console(), options.where()
     sizes = read_counts("--sizes", options.sizes)
     draws = read_counts("--draws", options.draws)
     draws = draws * len(sizes) if len(draws) == 1 else draws
-    corpus = featurize(*load_newsgroups())
     models = read_names("--models", options.models)
-    comparison = Comparison.of(corpus, sizes, draws, models, options.quick)
+    condition = condition_of(options.noise, options.unseen)
+    corpus = featurize(*load_newsgroups())
+    comparison = Comparison.of(corpus, sizes, draws, models, options.quick, condition)
     with comparison.store(options.output).opened(fresh=options.fresh) as store:
         rows = comparison.run(store, backend, console)
         page = write_report(store, rows, comparison)
     for size in sizes:
-        console.print(console_table(rows, size))
+        console.print(console_table(rows, size, shown(condition)))
     console.print(f"Report saved to {page.resolve()}", soft_wrap=True)
 
 

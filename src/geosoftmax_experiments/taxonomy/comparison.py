@@ -15,10 +15,11 @@ from rich.console import Console
 from geosoftmax_experiments import runs
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.store import Store, versions
+from geosoftmax_experiments.taxonomy.conditions import CLEAN, Condition
 from geosoftmax_experiments.taxonomy.features import Corpus
 from geosoftmax_experiments.taxonomy.measures import MEASURES
 from geosoftmax_experiments.taxonomy.models import MODELS, PENALTIES, TEMPERATURES
-from geosoftmax_experiments.taxonomy.selection import CRITERIA, measure_draw
+from geosoftmax_experiments.taxonomy.selection import measure_draw
 
 __all__ = ["Comparison", "Settings", "Unit"]
 
@@ -33,7 +34,8 @@ QUICK = (10.0, 100.0)
 class Settings:
     """All that the rows depend on; a folder belongs to one of these.
 
-    More sizes, draws or models may be added to a folder: its rows stay as they are.
+    More sizes, draws or models may be added to a folder: its rows stay as they are. The last two
+    are the condition. They are None for clean labels, so that folders without them still count.
     """
 
     candidates: dict[str, tuple[float, ...]]
@@ -43,6 +45,8 @@ class Settings:
     digest: str
     versions: dict[str, str]
     format: int = FORMAT
+    noise: float | None = None
+    unseen: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -60,15 +64,17 @@ class Unit(runs.Unit):
 
     def work(self, shared: Comparison) -> list[dict[str, Any]]:
         """Return its rows, one for each decision."""
-        penalties = shared.settings.penalties
-        rows = measure_draw(MODELS[self.model], shared.corpus, self.size, self.draw, penalties)
+        rows = measure_draw(
+            MODELS[self.model], shared.corpus, self.size, self.draw, shared.settings.penalties,
+            shared.condition,
+        )  # fmt: skip
         return [{"model": self.model, **row} for row in rows]
 
     def made(self, rows: Any) -> bool:
         """Whether rows are those of this unit."""
         return (
             isinstance(rows, list)
-            and [row["decision"] for row in rows] == list(CRITERIA)
+            and [row["decision"] for row in rows] == list(Condition.criteria)
             and all(
                 (row["model"], row["size"], row["draw"]) == (self.model, self.size, self.draw)
                 and all(isinstance(row[name], float) for name in (*MEASURES, "support", "seconds"))
@@ -86,6 +92,7 @@ class Comparison:
     sizes: tuple[int, ...]
     draws: tuple[int, ...]
     models: tuple[str, ...]
+    condition: Condition
 
     @classmethod
     def of(
@@ -95,9 +102,10 @@ class Comparison:
         draws: tuple[int, ...],
         models: tuple[str, ...],
         quick: bool = False,
+        condition: Condition = CLEAN,
     ) -> Comparison:
         """Return the comparison on so many draws of each size; by default of all models."""
-        most = len(corpus.y_train)
+        most = condition.most(corpus)
         least = 3 * len(corpus.names)
         for size in sizes:
             if not least <= size <= most:
@@ -122,12 +130,17 @@ class Comparison:
                 temperatures=TEMPERATURES,
                 digest=corpus.digest(),
                 versions=versions(*PACKAGES),
+                **condition.settings,
             ),
             corpus,
             sizes,
-            # All posts can be drawn in one way.
-            tuple(1 if n == most else m for n, m in zip(sizes, draws, strict=True)),
+            # All posts, with their own labels, can be drawn in one way.
+            tuple(
+                1 if n == most and not condition.varies else m
+                for n, m in zip(sizes, draws, strict=True)
+            ),
             models or tuple(MODELS),
+            condition,
         )
 
     def units(self) -> list[Unit]:

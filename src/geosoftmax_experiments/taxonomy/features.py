@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,24 +42,34 @@ class Corpus:
             found.update(np.ascontiguousarray(np.round(array, 6), dtype=np.float64).tobytes())
         return found.hexdigest()[:12]
 
-    def draw(self, size: int, number: int) -> Sample:
-        """Return so many posts of each group of those to train on, drawn with a seed; or all."""
-        rows = np.arange(len(self.y_train))
+    @property
+    def test(self) -> Sample:
+        """The posts to test on."""
+        return Sample(self.X_test, self.y_test)
+
+    def draw(self, size: int, number: int, without: Sequence[int] = ()) -> Sample:
+        """Return so many of the posts to train on, stratified, drawn with a seed; or all.
+
+        Classes that are named in `without` have none.
+        """
+        rows = np.flatnonzero(~np.isin(self.y_train, without))
         if size < len(rows):
-            rows = np.sort(
-                train_test_split(rows, train_size=size, random_state=number, stratify=self.y_train)[
-                    0
-                ]
-            )
+            labels = self.y_train[rows]
+            split = train_test_split(rows, train_size=size, random_state=number, stratify=labels)
+            rows = np.sort(split[0])
         return Sample(self.X_train[rows], self.y_train[rows])
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Posts that a model is fitted to."""
+    """Posts that a model is fitted to, or measured on."""
 
     X: np.ndarray
     y: np.ndarray
+
+    def take(self, rows: np.ndarray) -> Sample:
+        """Return some of them."""
+        return Sample(self.X[rows], self.y[rows])
 
 
 def featurize(train: Posts, test: Posts, directions: int = DIRECTIONS) -> Corpus:

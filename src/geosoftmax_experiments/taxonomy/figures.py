@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from geosoftmax_experiments.figures.style import BLUE, GREEN, ORANGE, PURPLE, SMALL, WIDTH, plain
 from geosoftmax_experiments.taxonomy.measures import MEASURES
 from geosoftmax_experiments.taxonomy.models import MODELS
-from geosoftmax_experiments.taxonomy.summary import CONTROL, FEWEST, SHOWN, Column, by_draw
+from geosoftmax_experiments.taxonomy.summary import CONTROL, FEWEST, Column, by_draw
 
 __all__ = ["draw_gains"]
 
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE)
-#: The panels: accuracy, tree distance and group accuracy.
-PANELS = (SHOWN[0], SHOWN[1], Column("group", "cost"))
 
 
-def draw_gains(rows: Any, sizes: tuple[int, ...], names: list[str]) -> Figure:
+def draw_gains(
+    rows: Any, sizes: tuple[int, ...], names: list[str], columns: Sequence[Column]
+) -> Figure:
     """Draw mean differences to the control over draws, with twice their standard error.
 
     Few draws have no bar. To the right is better in every panel.
     """
     names = [name for name in names if name != CONTROL]
     figure, axes = plt.subplots(
-        1, len(PANELS), figsize=(1.45 * WIDTH, 0.45 * len(names) + 1.3), sharey=True,
+        1, len(columns), figsize=(1.45 * WIDTH, 0.45 * len(names) + 1.3), sharey=True,
         layout="constrained",
     )  # fmt: skip
     places = np.arange(len(names))
-    shifts = np.linspace(-0.27, 0.27, len(sizes)) if len(sizes) > 1 else [0.0]
-    for axis, column in zip(axes, PANELS, strict=True):
+    shifts = 0.18 * (np.arange(len(sizes)) - (len(sizes) - 1) / 2)
+    for axis, column in zip(axes, columns, strict=True):
         sign = -1 if MEASURES[column.measure].lower_is_better else 1
         axis.axvline(0, color="0.6", linewidth=1)
         for size, shift, colour in zip(sizes, shifts, COLOURS * len(sizes), strict=False):
@@ -47,6 +49,7 @@ def draw_gains(rows: Any, sizes: tuple[int, ...], names: list[str]) -> Figure:
         better = "less" if sign < 0 else "more"
         plain(axis, column.label, f"{better} than {MODELS[CONTROL].label}: right is better")
         axis.set_yticks(places, [MODELS[name].label for name in names])
+        axis.xaxis.set_major_locator(MaxNLocator(5))
         axis.grid(axis="y", color="0.92")
         axis.set_axisbelow(True)
     axes[0].invert_yaxis()

@@ -17,15 +17,16 @@ class Measure(NamedTuple):
     """What a column shows."""
 
     label: str
+    short: str  # for tables in a terminal
     lower_is_better: bool
 
 
 MEASURES = {
-    "accuracy": Measure("accuracy", False),
-    "distance": Measure("tree distance", True),
-    "height": Measure("height of common ancestor", True),
-    "f": Measure("hierarchical F", False),
-    "group": Measure("group accuracy", False),
+    "accuracy": Measure("accuracy", "accuracy", False),
+    "distance": Measure("tree distance", "distance", True),
+    "height": Measure("height of common ancestor", "height", True),
+    "f": Measure("hierarchical F", "F", False),
+    "group": Measure("group accuracy", "group", False),
 }
 
 

@@ -3,6 +3,7 @@
 A setting is a candidate of the loss, a decay of what leaves share, a penalty and a temperature.
 There are two decisions, each with the measure that it is best for: the likeliest class and
 accuracy, the class of least expected distance and the mean distance. Each chooses its own setting.
+Folds, and the measure for the likeliest class, are those of the condition.
 """
 
 from __future__ import annotations
@@ -14,22 +15,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from sklearn.model_selection import StratifiedKFold
 
 from geosoftmax import TreeCost, decide
+from geosoftmax_experiments.taxonomy.conditions import CLEAN, Condition
 from geosoftmax_experiments.taxonomy.features import Corpus, Sample
 from geosoftmax_experiments.taxonomy.linear import ROUGHLY, Linear, fit_path
 from geosoftmax_experiments.taxonomy.losses import Loss
 from geosoftmax_experiments.taxonomy.measures import MEASURES, Yardstick
 from geosoftmax_experiments.taxonomy.models import PENALTIES, TEMPERATURES, Model
 
-__all__ = ["CRITERIA", "Setting", "choose", "measure_draw"]
-
-#: Decisions, with the measure by which their setting is chosen.
-CRITERIA = {"mode": "accuracy", "cost": "distance"}
-FOLDS = 3
-#: Posts from which on one of the folds is enough to choose by.
-MANY = 2000
+__all__ = ["Setting", "choose", "measure_draw"]
 
 
 class Setting(NamedTuple):
@@ -42,20 +37,25 @@ class Setting(NamedTuple):
 
 
 def measure_draw(
-    model: Model, corpus: Corpus, size: int, number: int, penalties: Sequence[float] = PENALTIES
+    model: Model,
+    corpus: Corpus,
+    size: int,
+    number: int,
+    penalties: Sequence[float] = PENALTIES,
+    condition: Condition = CLEAN,
 ) -> list[dict[str, Any]]:
     """Choose the settings on a draw, fit to all of it, and measure on the test posts."""
     began = time.perf_counter()
     tree = corpus.tree()
-    sample, yardstick = corpus.draw(size, number), Yardstick.of(tree)
-    chosen = choose(model, tree, sample, number, penalties)
+    (sample, test), yardstick = condition.draw(corpus, size, number), Yardstick.of(tree)
+    chosen = choose(model, tree, sample, number, penalties, condition)
     rows = []
     for decision, setting in chosen.items():
         loss = model.loss(tree, setting.candidate)
         covariance = model.covariance(tree, setting.shared)
         ((_, fitted),) = fit_path(loss, sample, [setting.penalty], covariance)
-        alpha = _distributions(loss, fitted, corpus.X_test, setting.temperature)
-        found = yardstick.measure(_decided(alpha, tree, decision), corpus.y_test)
+        alpha = _distributions(loss, fitted, test.X, setting.temperature)
+        found = yardstick.measure(_decided(alpha, tree, decision), test.y)
         support = float((alpha > 0).sum(-1).double().mean())
         rows.append({"decision": decision, **setting._asdict(), **found, "support": support})
     seconds = time.perf_counter() - began
@@ -63,19 +63,25 @@ def measure_draw(
 
 
 def choose(
-    model: Model, tree: TreeCost, sample: Sample, seed: int, penalties: Sequence[float] = PENALTIES
+    model: Model,
+    tree: TreeCost,
+    sample: Sample,
+    seed: int,
+    penalties: Sequence[float] = PENALTIES,
+    condition: Condition = CLEAN,
 ) -> dict[str, Setting]:
     """Return the best setting for each decision; of equally good ones the first."""
     yardstick = Yardstick.of(tree)
-    totals: dict[str, dict[Setting, list[float]]] = {decision: {} for decision in CRITERIA}
-    for part, held in _folds(sample, seed):
+    criteria = condition.criteria
+    totals: dict[str, dict[Setting, list[float]]] = {decision: {} for decision in criteria}
+    for part, held in condition.folds(sample, yardstick, seed):
         for candidate, shared in itertools.product(model.candidates, model.shared or (None,)):
             loss, covariance = model.loss(tree, candidate), model.covariance(tree, shared)
             for penalty, fitted in fit_path(loss, part, penalties, covariance, ROUGHLY):
                 for temperature in TEMPERATURES:
                     setting = Setting(candidate, shared, penalty, temperature)
                     alpha = _distributions(loss, fitted, held.X, temperature)
-                    for decision, by in CRITERIA.items():
+                    for decision, by in criteria.items():
                         found = yardstick.measure(_decided(alpha, tree, decision), held.y)
                         sign = 1 if MEASURES[by].lower_is_better else -1
                         totals[decision].setdefault(setting, []).append(sign * found[by])
@@ -83,15 +89,6 @@ def choose(
         decision: min(found, key=lambda setting: float(np.mean(found[setting])))
         for decision, found in totals.items()
     }
-
-
-def _folds(sample: Sample, seed: int) -> list[tuple[Sample, Sample]]:
-    split = StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(sample.X, sample.y)
-    count = 1 if len(sample.y) >= MANY else FOLDS
-    return [
-        (Sample(sample.X[part], sample.y[part]), Sample(sample.X[held], sample.y[held]))
-        for part, held in itertools.islice(split, count)
-    ]
 
 
 def _distributions(loss: Loss, fitted: Linear, X: np.ndarray, temperature: float) -> torch.Tensor:

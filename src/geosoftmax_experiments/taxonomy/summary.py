@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from geosoftmax_experiments.statistics import FEWEST, signed_ranks
+from geosoftmax_experiments.taxonomy.conditions import Condition
 from geosoftmax_experiments.taxonomy.measures import MEASURES
 from geosoftmax_experiments.taxonomy.models import MODELS
 
-__all__ = ["CONTROL", "FEWEST", "SHARED", "SHOWN", "Column", "by_draw", "compare_draws", "means"]
+__all__ = [
+    "CONTROL",
+    "FEWEST",
+    "SHARED",
+    "Column",
+    "by_draw",
+    "compare_draws",
+    "means",
+    "shown",
+    "tested",
+]
 
 #: What a use of the tree has to beat: the same loss, as sparse, without the tree.
 CONTROL = "zero-one"
@@ -31,11 +43,19 @@ class Column(NamedTuple):
         return f"{MEASURES[self.measure].label}, {decided}"
 
 
-#: The columns of tables; the first two are tested.
-SHOWN = (
-    Column("accuracy", "mode"),
-    *(Column(measure, "cost") for measure in ("distance", "height", "f", "group", "accuracy")),
-)
+def shown(condition: Condition) -> tuple[Column, ...]:
+    """Return the columns of tables; the first is what the likeliest class is chosen by."""
+    least_cost = ("distance", "height", "f", "group", "accuracy")
+    return (
+        Column(condition.criteria["mode"], "mode"),
+        *(Column(measure, "cost") for measure in least_cost),
+    )
+
+
+def tested(condition: Condition) -> tuple[Column, ...]:
+    """Return the columns that are tested against the control, and drawn."""
+    first, second, *_ = shown(condition)
+    return first, second, Column("group", "cost")
 
 
 def by_draw(rows: Any, size: int, column: Column) -> pd.DataFrame:
@@ -45,9 +65,9 @@ def by_draw(rows: Any, size: int, column: Column) -> pd.DataFrame:
     return table[[name for name in MODELS if name in table.columns]].dropna()
 
 
-def means(rows: Any, size: int) -> pd.DataFrame:
-    """Return means over draws: a row for each model, a column for each of `SHOWN`."""
-    return pd.DataFrame({column: by_draw(rows, size, column).mean() for column in SHOWN})
+def means(rows: Any, size: int, columns: Sequence[Column]) -> pd.DataFrame:
+    """Return means over draws: a row for each model, a column for each of those given."""
+    return pd.DataFrame({column: by_draw(rows, size, column).mean() for column in columns})
 
 
 def compare_draws(
@@ -61,8 +81,7 @@ def compare_draws(
     table: Any = by_draw(rows, size, column)
     if reference not in table.columns or len(table) < 2 or table.shape[1] < 2:
         return None
-    key: Any = reference
-    found = signed_ranks(table, key, MEASURES[column.measure].lower_is_better)
+    found = signed_ranks(table, reference, MEASURES[column.measure].lower_is_better)
     found["mean gain"] *= -1
     found[["won", "lost"]] = found[["lost", "won"]]
     return found

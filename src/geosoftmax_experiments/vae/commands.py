@@ -13,6 +13,7 @@ from rich.console import Console
 from geosoftmax_experiments.errors import Stopped
 from geosoftmax_experiments.options import check_picture, parsed, read_names, read_numbers
 from geosoftmax_experiments.vae.options import (
+    BlindOptions,
     ChooseOptions,
     CompareOptions,
     PictureOptions,
@@ -210,6 +211,30 @@ def sample(options: SampleOptions) -> None:
         return {run.label: run.decode(code)}
 
     _draw(options, lines)
+
+
+@app.command()
+@parsed
+def blind(options: BlindOptions) -> None:
+    """Judge reconstructions blind: draw sheets without names, then count the answers.
+
+    Without --answers, sheets with the layers in a hidden order on every line are drawn. Somebody
+    who does not know the order writes down, for each drawing, the letter of the picture that is
+    nearest to it. With --answers, these are counted.
+    """
+    from geosoftmax_experiments.vae.blind import count_answers, write_sheets
+
+    console = Console()
+    if options.answers is None:
+        with console.status("Drawing"):
+            write_sheets(options.comparison, options.output, options.count, options.seed)
+        console.print(f"Sheets saved in {options.output.resolve()}", soft_wrap=True)
+        return
+    table, chance = count_answers(options.output, options.answers)
+    console.print(table.to_string(index=False))
+    console.print(
+        f"If all layers were alike, counts this uneven have a probability of {chance:.2g}."
+    )
 
 
 def _draw(options: PictureOptions, lines: Callable[[Any], dict[str, Any]]) -> None:

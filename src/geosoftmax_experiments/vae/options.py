@@ -30,8 +30,16 @@ if TYPE_CHECKING:  # the command line starts fast: commands import what they nee
     from geosoftmax_experiments.vae.settings import RunSettings
     from geosoftmax_experiments.vae.training import Machine
 
-__all__ = ["ChooseOptions", "CompareOptions", "PictureOptions", "ReconstructOptions", "RunOptions",
-           "SampleOptions", "TrainOptions"]  # fmt: skip
+__all__ = [
+    "BlindOptions",
+    "ChooseOptions",
+    "CompareOptions",
+    "PictureOptions",
+    "ReconstructOptions",
+    "RunOptions",
+    "SampleOptions",
+    "TrainOptions",
+]
 
 
 def _option(help: str, *flags: str, usual: str = "", **others: Any) -> Any:
@@ -271,3 +279,17 @@ class ReconstructOptions(PictureOptions):
         str | None,
         _option("Other drawings, named as in `train`.", show_default="the run's, for test"),
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlindOptions:
+    """The options of `blind`."""
+
+    comparison: Annotated[Path, typer.Argument(help="Folder that `geosoftmax vae compare` wrote.")]
+    output: Annotated[Path, _option("Folder of the sheets.", "--output", "-o")]
+    answers: Annotated[
+        Path | None,
+        _option("Count these answers: a text file with lines such as `3 B`.", show_default=False),
+    ] = None
+    count: Annotated[int, _option("How many test drawings.", min=1)] = 40
+    seed: Annotated[int, _option("Seed of the orders.")] = 0

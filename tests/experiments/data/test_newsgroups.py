@@ -49,6 +49,15 @@ def test_both_archives_are_read_and_stripped(mode, small, tmp_path):
     assert train.digest() != test.digest()
 
 
+@pytest.mark.parametrize("root", [None, "missing"])
+def test_without_a_data_folder_the_hint_is_of_these_posts(root, tmp_path, monkeypatch):
+    monkeypatch.delenv("GEOSOFTMAX_DATA", raising=False)
+    if root:
+        monkeypatch.setenv("GEOSOFTMAX_DATA", str(tmp_path / root))
+    with pytest.raises(UserError, match=r"GEOSOFTMAX_DATA.*holds newsgroups/"):
+        load_newsgroups()
+
+
 def test_the_archive_of_the_data_folder_is_found(small, tmp_path, monkeypatch):
     monkeypatch.setenv("GEOSOFTMAX_DATA", str(tmp_path))
     (tmp_path / "newsgroups").mkdir()

@@ -13,6 +13,7 @@ from geosoftmax_experiments.ordinal.summary import (
     by_set,
     means,
     methods_in,
+    paper_order,
     paper_table,
     read_paper,
 )
@@ -66,6 +67,18 @@ def test_the_paper_stands_beside(rows):
     assert haus["ours"] == pytest.approx(3.005)
     assert haus["ours, chosen by MAE"] == pytest.approx(3.505)
     assert "ICML 2019" in read_paper()["source"]
+
+
+def test_neighbours_in_the_papers_order_are_tested(rows):
+    rows.loc[(rows["model"] == "at") & (rows["set"] != "set 0"), "hausdorff"] -= 0.15
+    found = paper_order(rows)
+    pairs = list(zip(found["first"], found["second"], strict=True))
+    assert pairs == [("g-logistic, scores", "LR"), ("LR", "LR(AT)"), ("LR(AT)", "LR(IT)")]
+    assert found["mean gain"].tolist() == ["+0.1000", "-0.0250", "+0.3250"]
+    assert found[["won", "lost"]].to_numpy().tolist() == [[6, 0], [1, 5], [6, 0]]
+    p = stats.wilcoxon([0.1, -0.05, -0.05, -0.05, -0.05, -0.05]).pvalue
+    assert found["p"].iloc[1] == pytest.approx(p)
+    assert paper_order(rows[rows["model"] != "it"]).empty
 
 
 def test_ranks_and_critical_difference(rows):

@@ -11,10 +11,13 @@ from geosoftmax_experiments.cli import app
 from geosoftmax_experiments.data import newsgroups
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.taxonomy.comparison import Comparison
+from geosoftmax_experiments.taxonomy.conditions import CLEAN
 from geosoftmax_experiments.taxonomy.features import Corpus, featurize
+from geosoftmax_experiments.taxonomy.measures import MEASURES
 from geosoftmax_experiments.taxonomy.models import MODELS
+from geosoftmax_experiments.taxonomy.report import console_table
 from geosoftmax_experiments.taxonomy.selection import choose, measure_draw
-from geosoftmax_experiments.taxonomy.summary import Column, compare_draws
+from geosoftmax_experiments.taxonomy.summary import Column, compare_draws, shown
 from tests.experiments.taxonomy import posts
 from tests.processes import kill_at_random, new_random, run_to_the_end
 
@@ -65,12 +68,36 @@ def test_the_command_writes_tables_a_figure_and_a_report(data):
 
 
 @pytest.mark.parametrize(
+    ("condition", "title", "first"),
+    [
+        (["--noise", "0.25"], "25% of the labels wrong", "accuracy, likeliest"),
+        (["--unseen"], "posts of unseen leaves", "group accuracy, likeliest"),
+    ],
+)
+def test_conditions_have_folders_of_their_own(condition, title, first, data):
+    folder = data / "out"
+    choice = ["--sizes", "24", "--draws", "2", "--models", "lr,zero-one", "--quick"]
+    result = compare(str(folder), *choice, *condition)
+    assert result.exit_code == 0, result.output
+    page = (folder / "report.md").read_text()
+    assert title in page.splitlines()[0]
+    assert f"| model | {first} |" in page
+    assert len(pd.read_csv(folder / "rows.csv")) == 2 * 2 * 2  # models, draws, decisions
+    clean = compare(str(folder), *choice)
+    assert clean.exit_code == 1
+    name = condition[0].removeprefix("--")
+    assert f"made with other settings: {name}" in " ".join(clean.output.split())
+
+
+@pytest.mark.parametrize(
     ("options", "said"),
     [
         (["--sizes", "5"], "--sizes 5 is not between 12 and 120"),
         (["--sizes", "many"], "--sizes 'many' are no counts"),
         (["--sizes", "24", "--draws", "1,2"], "--draws 1,2 does not fit --sizes 24"),
         (["--sizes", "24", "--draws", "1", "--models", "svm"], "There is no model 'svm'"),
+        (["--noise", "1.5"], "--noise 1.5 is not between 0 and 1"),
+        (["--noise", "0.3", "--unseen"], "--noise and --unseen do not go together"),
     ],
 )
 def test_bad_options_are_refused(options, said, data):
@@ -130,6 +157,18 @@ def test_gains_are_those_of_the_model_in_the_row():
     assert (found.loc["lr", "won"], found.loc["lr", "lost"]) == (0, 8)
     assert (found.loc["tree", "won"], found.loc["tree", "lost"]) == (8, 0)
     assert compare_draws(rows[rows["model"] != "zero-one"], 9, Column("distance", "cost")) is None
+
+
+def test_means_are_rounded_once():
+    """0.35552 was rounded to 0.3555, and then to 0.355."""
+    rows = pd.DataFrame(
+        {"model": "lr", "size": 9, "draw": 0, "decision": decision, "support": 1.0}
+        | dict.fromkeys(MEASURES, 0.35552)
+        for decision in ("mode", "cost")
+    )
+    table = console_table(rows, 9, shown(CLEAN))
+    cells = [cell for column in table.columns[1:-1] for cell in column.cells]
+    assert cells == ["[bold]0.356[/]"] * 6
 
 
 def test_draws_and_sizes_belong_together(corpus):

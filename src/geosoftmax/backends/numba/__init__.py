@@ -1,6 +1,6 @@
 """Compiled kernels for CPUs: arrays in, arrays out.
 
-Tables say what a kernel needs of a geometry (`tables`); one module per method solves with them:
+A kernel reads the geometry from tables (`tables`). There is one module per method:
 
 ===============  =========================================  ===============
 module           method                                     tables
@@ -15,9 +15,9 @@ Their ``kernel(tables)`` is a `Kernel` with ``solve``, ``softmax``, ``loss`` and
 `exchange` solves on large supports, `sinkhorn` the Sinkhorn problem, and `matvec` multiplies by
 ``K``.
 
-Kernels release the interpreter lock and are spread over a thread pool of our own, so that calling
-them from several threads, or after a fork, is safe, and ``torch.set_num_threads`` is obeyed. Rows
-never share state: results do not depend on the batch or on the number of threads.
+Kernels release the interpreter lock, and run on a thread pool of this package. So they can be
+called from several threads and after a fork, and they respect ``torch.set_num_threads``. Rows share
+no state: results do not depend on the batch or on the number of threads.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Small dense costs: principal pivoting, on many rows at once and then on those that are left.
+"""Small dense costs: principal pivoting, on many rows at once, then on the remaining rows.
 
-Few rows are solved one by one: the kernels for many rows take long to compile.
+If there are few rows, they are solved one by one: the kernels for many rows compile slowly.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from geosoftmax.backends.numba.runtime import jit
 from geosoftmax.backends.numba.simd import LOOSE, solve_together
 from geosoftmax.backends.numba.tables import DenseTables
 
-#: Rows from which on they are solved together.
+#: From this many rows on, they are solved together.
 MANY = 24
 NO_SUPPORTS, NO_COUNTS = np.empty((0, 0), dtype=np.bool_), np.empty(0, dtype=np.int64)
 

@@ -1,10 +1,10 @@
-"""From scores to what a caller wants, the same way for every method.
+"""From scores to the requested results, in the same way for every method.
 
 A method is a compiled function ``rows(call, *arrays, first, last) -> worst gap, counted, bad`` for
 the rows ``first … last - 1``, and a `Kernel` is such a function with its arrays. `call` is the
-address of a record, whose fields `SCORES` and those after it number: where the scores lie and where
-each result goes. A result with address 0 is one that nobody wants. The function passes the record
-to `begin`; it reads each row with `obstacle`, and ends it with `finish`.
+address of a record: where the scores are, and where each result goes. `SCORES` and the constants
+after it are the numbers of its fields. A result with address 0 was not requested. The function
+passes the record to `begin`, reads each row with `obstacle`, and ends it with `finish`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The bracket of g-LSE that certifies a solve: the only place where this backend computes it.
+"""The bracket of g-LSE that certifies a solve, for all methods of this backend.
 
-As `reference.certify`, with vᵀKv bounded by (Σv)² instead of one more product: entries of a
+It is that of `reference.certify`, but bounds vᵀKv by (Σv)² to save a product: the entries of a
 positive definite K are at most its largest diagonal entry.
 """
 

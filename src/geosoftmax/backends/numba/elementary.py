@@ -1,6 +1,6 @@
-"""Exponential and logarithm without branches or calls: loops over them are vectorised.
+"""Exponential and logarithm without branches or calls, so that loops over them are vectorised.
 
-They are right to the last bit or so, for the numbers that occur here.
+They are accurate to about the last bit, for the numbers that occur here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Exact solves on large supports: block principal pivoting on grids and dense costs.
 
-Where K has a usable inverse Q, the outputs F outside the support S are an alternative. From
+If K has an accurate inverse Q, one can also solve on the outputs F outside the support S. From
 ``h_S = b_S`` and ``(Q h)_F = 0`` follow ``Q_FF h_F = -Q_FS b_S`` and ``u = Q h``. With p = 1, Q is
 a narrow band, and so is its factor. Wide distributions have all outputs in the support: F is empty.
 """

@@ -1,6 +1,6 @@
-"""What fitting a linear model needs at each step, compiled: losses, curvature, L-BFGS directions.
+"""Compiled functions for each step of a linear fit: losses, curvature, L-BFGS directions.
 
-As `reference.fitting`. For small dense costs, there are losses and their slopes too.
+`reference.fitting` defines them. For small dense costs, there are also losses and their slopes.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Predictions on grids: an active set that grows by blocks, with its factor kept up to date.
+"""Predictions on grids: an active set that grows by blocks, with an updated factor.
 
-``K = K0 ⊗ K1 ⊗ K2``. A round adds the outputs at which ``b - Ku`` has a local maximum, in turn, as
-far as they are still violated after those before; it then drops all outputs whose weight is
-negative, until none is. Where the kernel is wide, neighbours are nearly dependent and seldom in the
-support together: thanks to local maxima, few rounds suffice. ``⟨b,u⟩`` has to grow in each round.
-Where it does not, the row goes on as Lawson and Hanson do, one output at a time, until it has: so
-that rounds end.
+``K = K0 ⊗ K1 ⊗ K2``. A round takes the outputs at which ``b - Ku`` has a local maximum, one after
+another, and adds those that are still violated. It then drops outputs with negative weights, until
+there are none. If the kernel is wide, neighbours are nearly dependent and seldom in the support
+together. So local maxima need few rounds. ``⟨b,u⟩`` has to grow in each round. If it does not, the
+row continues as in the method of Lawson and Hanson, one output at a time, until it grows. So the
+method ends.
 
-Supports larger than `LARGEST`, or that will be, are given up: their bracket is true, but wide.
+Rows whose support is, or will be, larger than `LARGEST` are given up. Their bracket is valid, but
+wide.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from geosoftmax.backends.numba.updates import (
     width_for,
 )
 
-#: Entries of a kernel below this are left out of products.
+#: Products skip entries of a kernel below this.
 NEGLIGIBLE = 2e-18
 #: Largest support: what the rows of a block have room for.
 LARGEST = STRIDE - 2 * PASS

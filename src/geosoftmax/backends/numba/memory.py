@@ -1,8 +1,8 @@
-"""Tensors by their addresses: one compiled kernel serves float32 and float64.
+"""Tensors by their addresses, so that one compiled kernel serves float32 and float64.
 
-A kernel that takes arrays is compiled once for each dtype and layout, and counts references to them
-in each row. Signals and results are addresses of contiguous memory instead. Rows are converted as
-they are read and written: all arithmetic is in float64.
+A kernel that takes arrays is compiled for each dtype and layout, and counts references to them in
+each row. So signals and results are passed as addresses of contiguous memory. Rows are converted
+when they are read and written: all arithmetic is in float64.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Products with ``K`` on lines and trees, in time that is linear in the outputs."""
+"""Products with ``K`` on lines and trees, in time linear in the number of outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiling and threads: what all compiled kernels share."""
+"""Compilation and threads, for all compiled kernels."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ import torch
 from numba.core import event
 from numba.core.registry import cpu_target
 
-#: Work, in entries, below which threads do not pay.
+#: Work, in entries, below which threads are not worth it.
 WORTH_A_THREAD = 4096
-#: Work from which on it is cut into more parts than threads.
+#: From this much work on, there are more parts than threads.
 WORTH_BALANCING = 1 << 22
-#: Seconds of compiling after which the user is told about it.
+#: Seconds of compilation after which a line is printed for the user.
 PATIENCE = 2.0
 NOTICE = (
     "geosoftmax: compiling kernels for this machine. This happens once for an installation and may "

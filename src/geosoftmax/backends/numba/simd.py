@@ -1,7 +1,8 @@
-"""Small dense solves for many rows at once: vector lanes hold rows with supports of one size.
+"""Small dense solves for many rows at once: one row per SIMD lane, with supports of equal size.
 
-Arrays end with the lane. All rows of a block have equally many outputs in their support, so one
-elimination without branches serves them all; the innermost loops run over lanes and are vectorised.
+The last axis of arrays is the lane. All rows of a block have supports of equal size, so one
+elimination without branches serves them all. The innermost loops run over lanes, and are
+vectorised.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sinkhorn potentials of small costs: as the reference, one row at a time, on its support."""
+"""Sinkhorn potentials of small costs: like the reference, but row by row, on the support."""
 
 from __future__ import annotations
 

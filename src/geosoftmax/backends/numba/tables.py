@@ -1,4 +1,4 @@
-"""What a kernel needs of a cost, as arrays that are made once: kernels, decays, edges, factors.
+"""The arrays that a kernel reads, made once per cost: kernels, decays, edges, factors.
 
 All arrays are float64 (indices int64), contiguous and read-only by convention.
 """
@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-#: From which ``r² / D`` on an edge is short: below it, plain elimination loses a digit at most.
+#: An edge with a larger ``r² / D`` is short. Below, plain elimination loses at most one digit.
 STIFF = 4.0
-#: Up to which condition of K its inverse has all the digits that a solve needs.
+#: Up to this condition number of K, its inverse is accurate enough for a solve.
 INVERTIBLE = 1e6
 
 

@@ -1,9 +1,9 @@
-"""A Cholesky factor that outputs enter and leave: ``Rᵀ R = K_SS``, ``Rᵀ y = b_S``, ``R x = y``.
+"""An updated Cholesky factor of the support: ``Rᵀ R = K_SS``, ``Rᵀ y = b_S``, ``R x = y``.
 
-``R`` is stored by rows, so that every inner loop runs along memory. Arrays are longer than the
-support by `PASS`: loops go up to whole passes of vector instructions, over entries that are never
-read. Loops start from 0 on slices: where a start is not known, negative indices have to be expected
-and nothing is vectorised.
+``R`` is stored by rows, so that inner loops read contiguous memory. Arrays are longer than the
+support by `PASS`, so that loops can run to a multiple of the vector width. The extra entries are
+never read. Loops start at 0, on slices: with an unknown start, numba has to allow for negative
+indices, and does not vectorise.
 """
 
 from __future__ import annotations

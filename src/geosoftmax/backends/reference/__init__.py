@@ -1,7 +1,7 @@
-"""Every operation in plain torch: what it means, on any device. It calls nothing that is faster.
+"""The definition of every operation, in plain torch, on any device. It calls no faster backend.
 
-Functions take arrays, and products with ``K`` as an object that has them (`rows.Kernel`); they know
-no `Cost`.
+Functions take arrays, and an object that multiplies by ``K`` (`rows.Kernel`). They do not know
+`Cost`.
 """
 
 from geosoftmax.backends.reference.accelerated import accelerate

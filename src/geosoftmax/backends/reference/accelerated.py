@@ -9,16 +9,16 @@ from geosoftmax.backends.reference.certificate import certify
 from geosoftmax.backends.reference.exact import smooth_start
 from geosoftmax.backends.reference.rows import Kernel, Rows, expand, keep_best
 
-#: Gradient steps between two looks at the gap.
+#: Gradient steps between two checks of the gap.
 CHECK_EVERY = 10
 
 
 def accelerate(
     kernel: Kernel, b: Tensor, start: Tensor | None, tol: float, max_iter: int, dtype: torch.dtype
 ) -> Rows:
-    """Iterate in the given dtype; restart a row where its momentum points uphill.
+    """Iterate in the given dtype; restart a row if its momentum points uphill.
 
-    What is certified is the problem in the dtype of ``b``.
+    The certificate is for the problem in the dtype of ``b``.
     """
     dims = tuple(range(1, b.dim()))
     rows = b.shape[0]
@@ -50,7 +50,7 @@ def accelerate(
 
 
 def largest_eigenvalue(kernel: Kernel, like: Tensor, rounds: int = 8) -> Tensor:
-    """Return an upper bound of the largest eigenvalue of ``K`` (Collatz–Wielandt), a tight one."""
+    """Return a tight upper bound of the largest eigenvalue of ``K`` (Collatz–Wielandt)."""
     product = torch.ones_like(like)
     x = product
     for _ in range(rounds):

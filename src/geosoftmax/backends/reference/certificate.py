@@ -33,12 +33,13 @@ def bracket(
     diagonal: Tensor | None = None,
     product: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return, for each row, the factor of ``u``, the value that it proves, and its gap.
+    """Return, for each row, the factor of ``u``, the lower bound that it proves, and its gap.
 
-    Given ``h = Ku``. With ``⟨b,u⟩ = uᵀKu`` and ``v = max(b - Ku, 0)``:
+    ``h`` is ``Ku``. With ``⟨b,u⟩ = uᵀKu`` and ``v = max(b - Ku, 0)``:
     ``log uᵀKu ≤ g-LSE ≤ log wᵀKw`` for every ``w ≥ 0`` with ``Kw ≥ b``. Two such ``w`` are tried:
-    ``u + v``, where ``v`` is divided by a diagonal of ``K`` below one, and ``u · max(b/Ku)``.
-    Without a product the gap is a quick bound: ``u + v`` alone, and ``vᵀKv`` at most ``(Σv)²``.
+    ``u + v``, where ``v`` is divided by the diagonal of ``K`` if that is below one, and
+    ``u · max(b/Ku)``. Without a product the gap is a quick bound: it tries only ``u + v``, and
+    bounds ``vᵀKv`` by ``(Σv)²``.
     """
     shape = b.shape
     b, u, h = b.flatten(1), u.flatten(1), h.flatten(1)

@@ -1,4 +1,4 @@
-"""Methods that end after finitely many steps with the exact answer."""
+"""Methods that find the exact solution in finitely many steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from geosoftmax.backends.settings import ADD_ABOVE, DROP_BELOW
 
 
 def threshold(kernel: Kernel, k: Tensor, one_minus_k: Tensor, b: Tensor) -> Rows:
-    """``K = (1 - k) I + k 11ᵀ``: ``u = max(0, b - τ) / (1 - k)``, with ``τ`` from one sort."""
+    """Solve for ``K = (1 - k) I + k 11ᵀ``: ``u = max(0, b - τ) / (1 - k)``, ``τ`` by one sort."""
     ordered = b.sort(-1, descending=True).values
     count = torch.arange(1, b.shape[-1] + 1, dtype=b.dtype, device=b.device)
     tau = k * ordered.cumsum(-1) / (one_minus_k + k * count)
@@ -21,10 +21,10 @@ def threshold(kernel: Kernel, k: Tensor, one_minus_k: Tensor, b: Tensor) -> Rows
 
 
 def policy(kernel: Kernel, b: Tensor) -> Rows:
-    """Where ``K⁻¹`` is an M-matrix (lines with p = 1, trees): drop what is negative.
+    """Drop negative points. ``K⁻¹`` must be an M-matrix (lines with p = 1, trees).
 
-    A point that is negative on a support that contains the optimal one is not in it. So supports
-    shrink monotonically to the optimal one.
+    If a support contains the optimal one, a point with a negative weight on it is not in the
+    optimal support. So supports shrink monotonically to the optimal one.
     """
     support = b > 0
     rounds = 0
@@ -41,9 +41,10 @@ def policy(kernel: Kernel, b: Tensor) -> Rows:
 def exchange(kernel: Kernel, b: Tensor, support: Tensor, tol: float, max_iter: int) -> Rows:
     """Block principal pivoting: solve on the support, drop negatives, add violated points.
 
-    Finite for every positive definite ``K`` (Murty's single exchange takes over when the number of
-    wrong points does not fall). A row is done when no weight is negative and no point violated, up
-    to fractions of `tol`: more than a gap asks for, so that distributions are right too.
+    It ends for every positive definite ``K``: when the number of wrong points does not fall, it
+    switches to Murty's single exchange. A row is done when no weight is negative and no point is
+    violated, up to fractions of `tol`. This is stricter than the gap, so that distributions are
+    accurate, too.
     """
     rows = b.shape[0]
     u, lower, upper = certify(kernel, b, smooth_start(kernel, b))
@@ -81,13 +82,13 @@ def exchange(kernel: Kernel, b: Tensor, support: Tensor, tol: float, max_iter: i
 
 
 def active_set(kernel: Kernel, b: Tensor, start: Tensor | None) -> Rows:
-    """Exact solves on supports, from those of `start`."""
+    """Solve exactly by exchanges, starting from the support of `start`."""
     support = b > 0 if start is None else start > 0
     return exchange(kernel, b, support, tol=1e-13, max_iter=4 * kernel.size + 20)
 
 
 def smooth_start(kernel: Kernel, b: Tensor) -> Tensor:
-    """``b / K1``: right where scores are smooth."""
+    """Return ``b / K1``, which is accurate for smooth scores."""
     return b / kernel.matvec(torch.ones_like(b))
 
 

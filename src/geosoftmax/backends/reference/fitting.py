@@ -1,7 +1,7 @@
-"""What fitting a linear model needs beside losses: their curvature, and directions of L-BFGS.
+"""Functions for fitting a linear model: the curvature of the losses, and directions of L-BFGS.
 
 With ``K = exp(-C/2)``, ``b = exp(f/2)``, ``Z = ⟨b,u⟩`` and ``S = supp u``, the curvature of a loss
-in the scores is ``½ (D_b K_SS⁻¹ D_b / Z + D_α) - ααᵀ``. In numpy, as estimators work with it.
+in the scores is ``½ (D_b K_SS⁻¹ D_b / Z + D_α) - ααᵀ``. Arrays are numpy, as in the estimators.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 def add_inverses(
     K: np.ndarray, b: np.ndarray, inside: np.ndarray, weight: np.ndarray, total: np.ndarray
 ) -> None:
-    """Add ``½ Σ_i w_i D_b K_SS⁻¹ D_b`` to `total`; singular ``K_SS`` are left out."""
+    """Add ``½ Σ_i w_i D_b K_SS⁻¹ D_b`` to `total`; skip singular ``K_SS``."""
     supports, kind = np.unique(inside, axis=0, return_inverse=True)
     for k, support in enumerate(supports):
         S, of_kind = np.flatnonzero(support), kind.reshape(-1) == k
@@ -25,7 +25,7 @@ def add_inverses(
 
 
 def two_loop_first(steps, changes, inverse, newest, count, q, factors):
-    """First loop of L-BFGS: q is changed in place, from the newest pair to the oldest."""
+    """Run the first loop of L-BFGS, from the newest pair to the oldest; it changes q in place."""
     for k in range(count):
         at = (newest - k) % len(steps)
         factors[at] = (steps[at] @ q) * inverse[at]
@@ -33,7 +33,7 @@ def two_loop_first(steps, changes, inverse, newest, count, q, factors):
 
 
 def two_loop_second(steps, changes, inverse, newest, count, r, factors):
-    """Second loop: r is changed in place, from the oldest pair to the newest."""
+    """Run the second loop, from the oldest pair to the newest; it changes r in place."""
     for k in range(count - 1, -1, -1):
         at = (newest - k) % len(steps)
         r += (factors[at] - (changes[at] @ r) * inverse[at]) * steps[at]

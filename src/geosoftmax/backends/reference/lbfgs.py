@@ -22,8 +22,8 @@ def lbfgs(
 ) -> Rows:
     """Maximise ``2 LSE(l) - log Σ exp(l_i + l_j - (f_i + f_j + c_ij)/2)`` for all rows together.
 
-    As in the authors' code: strong Wolfe line search, ``l`` starts at ``f``, stops when the sum
-    over the batch changes by less than `tol`. ``log_matvec(g)`` is ``log(K exp(g))``.
+    As in the authors' code, the line search is strong Wolfe, ``l`` starts at ``f``, and it stops
+    when the sum over the batch changes by less than `tol`. ``log_matvec(g)`` is ``log(K exp(g))``.
     """
     dims = tuple(range(1, b.dim()))
     masked = b == 0
@@ -50,7 +50,7 @@ def lbfgs(
         return log_alpha, log_alpha - half_f
 
     def closure() -> Tensor:
-        # The gradient by hand: solves run below autograd.
+        # The gradient is computed by hand, because solves run without autograd.
         log_alpha, log_u = weights()
         terms = log_u + log_matvec(log_u)
         value = torch.logsumexp(terms, dims, keepdim=True)

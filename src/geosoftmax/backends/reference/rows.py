@@ -1,4 +1,4 @@
-"""What every solve of (QP) works on and returns: a batch of rows.
+"""The input and the result of every solve of (QP): a batch of rows.
 
 Signals are ``(rows, *shape)``. ``b = exp(f/2)`` with the maximum of ``f`` subtracted, so
 ``max b = 1`` in each row, and ``b = 0`` is a mask.
@@ -13,10 +13,10 @@ from torch import Tensor
 
 
 class Kernel(Protocol):
-    """``K = exp(-C/2)``, one for all rows or one for each: all that the reference knows of a cost.
+    """``K = exp(-C/2)``, one for all rows or one per row: the reference's interface to a cost.
 
-    `diagonal` is that of ``K`` where it is not exactly one (perturbed matrices), else None. Sums in
-    a product have at most `terms` terms.
+    `diagonal` is that of ``K`` if it is not exactly one (perturbed matrices), else None. Sums in a
+    product have at most `terms` terms.
     """
 
     shape: tuple[int, ...]
@@ -25,15 +25,15 @@ class Kernel(Protocol):
     diagonal: Tensor | None
 
     def matvec(self, u: Tensor) -> Tensor:
-        """``K u``."""
+        """Return ``K u``."""
         ...
 
     def solve(self, rhs: Tensor, support: Tensor) -> Tensor:
-        """``x`` with ``K_SS x_S = rhs_S`` on the support (a mask) and 0 elsewhere."""
+        """Return ``x`` with ``K_SS x_S = rhs_S`` on the support (a mask) and 0 elsewhere."""
         ...
 
     def select(self, rows: Tensor) -> Kernel:
-        """Return the kernels of some rows, where there is one per row; else itself."""
+        """Return the kernels of some rows, if there is one per row; else itself."""
         ...
 
 
@@ -50,7 +50,7 @@ class Rows(NamedTuple):
 
 
 def certificate_dtype(device: torch.device) -> torch.dtype:
-    """Return the dtype of brackets: float64 wherever the device has it."""
+    """Return the dtype of brackets: float64, if the device has it."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
@@ -61,14 +61,14 @@ def peaks(scores: Tensor, dimensions: int) -> Tensor:
 
 
 def obstacle(scores: Tensor, peak: Tensor, dimensions: int) -> Tensor:
-    """``b = exp((f - peak) / 2)``, as rows, in the dtype of certificates."""
+    """Return ``b = exp((f - peak) / 2)``, as rows, in the dtype of certificates."""
     f = scores.to(certificate_dtype(scores.device))
     f = f.reshape(-1, *scores.shape[scores.dim() - dimensions :]).contiguous()
     return torch.exp((f - expand(peak, f)) / 2)
 
 
 def distribution(b: Tensor, u: Tensor) -> Tensor:
-    """``α = u b / ⟨b,u⟩``."""
+    """Return ``α = u b / ⟨b,u⟩``."""
     weighted = u * b
     return weighted / weighted.sum(tuple(range(1, b.dim())), keepdim=True)
 
@@ -88,7 +88,7 @@ def merge(rows: Rows, index: Tensor, better: Rows) -> None:
 def keep_best(
     best: Rows, active: Tensor, u: Tensor, lower: Tensor, upper: Tensor, iteration: int
 ) -> None:
-    """Write a certified iterate back where it narrowed the bracket."""
+    """Write a certified iterate back, if it narrowed the bracket."""
     narrower = (upper - lower) < (best.upper - best.lower)[active]
     _write(best, active[narrower], u[narrower], lower[narrower], upper[narrower])
     best.iterations[active] = iteration

@@ -1,11 +1,11 @@
 """The symmetric Sinkhorn problem: ``v ≥ 0`` with ``v · Kv = α``.
 
-With ``P = diag(1/h) K diag(v)``, ``h = Kv``: a stochastic matrix with eigenvalues in ``[0, 1]``,
-because ``K`` is positive definite. So the Jacobian ``I + P`` of the equations in ``log v`` has a
-condition number of at most 2, whatever the cost: the averaged fixed point divides the error by 3 at
-each step, and linear systems with ``I + P`` need a fixed, small number of products with ``K``.
-Errors are measured in float64; what to change because of them needs few digits, so Newton's systems
-are solved in float32, which is where nearly all products are.
+Let ``P = diag(1/h) K diag(v)`` with ``h = Kv``. It is a stochastic matrix with eigenvalues in
+``[0, 1]``, because ``K`` is positive definite. So the Jacobian ``I + P`` of the equations in
+``log v`` has a condition number of at most 2 for every cost. The averaged fixed point divides the
+error by 3 at each step, and linear systems with ``I + P`` need a small, fixed number of products
+with ``K``. Errors are computed in float64. Corrections need few digits, so the Newton systems,
+which take nearly all products, are solved in float32.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from torch import Tensor
 from geosoftmax.backends.reference.rows import expand
 from geosoftmax.backends.settings import NEWTON_BELOW, STALLED, SUBNORMAL
 
-#: Probabilities from which on float32 holds ``v`` and ``1/h``, or what it drops does not count.
+#: If all probabilities are larger, ``v`` and ``1/h`` fit into float32, or what underflows does not
+#: matter.
 HELD_BY_SINGLE = 1e-60
-#: Rounds of Chebyshev's method for a Newton step: to the digits of float32, or beyond.
+#: Rounds of Chebyshev's method for a Newton step, to float32 precision or better.
 ROUNDS = {torch.float32: 8, torch.float64: 12}
 
 
@@ -41,7 +42,7 @@ def sinkhorn(multiply: Multiply, alpha: Tensor, tol: float, max_iter: int) -> Si
     """Solve rows ``alpha`` of shape ``(rows, *shape)``, in float64; ``multiply(v)`` is ``Kv``."""
     dims = tuple(range(1, alpha.dim()))
     inside = alpha > 0
-    counted = alpha > SUBNORMAL  # smaller ones have no digits to get right
+    counted = alpha > SUBNORMAL  # smaller ones have no reliable digits
     wanted = torch.where(inside, alpha, 1.0)
     dtype = torch.float32 if float(wanted.amin()) > HELD_BY_SINGLE else alpha.dtype
 
@@ -80,8 +81,8 @@ def sinkhorn(multiply: Multiply, alpha: Tensor, tol: float, max_iter: int) -> Si
 def shifted_solve(apply: Callable[[Tensor], Tensor], rhs: Tensor, rounds: int) -> Tensor:
     """Solve ``z + apply(z) = rhs`` by Chebyshev's method, for eigenvalues in [0, 1].
 
-    The error falls by a factor of 5.8 each round. A fixed polynomial: linear in ``rhs``,
-    self-adjoint if `apply` is, without inner products.
+    Each round divides the error by 5.8. The method is a fixed polynomial: it is linear in ``rhs``,
+    self-adjoint if `apply` is, and needs no inner products.
     """
     centre, radius = 1.5, 0.5
     sigma = centre / radius

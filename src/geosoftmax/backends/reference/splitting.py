@@ -13,9 +13,9 @@ from geosoftmax.backends.reference.rows import Kernel, Rows
 
 
 class Spectrum(NamedTuple):
-    """Kernels whose product is ``K``, one per axis, their eigenvectors, and the eigenvalues of K.
+    """The kernels of all axes, whose product is ``K``, their eigenvectors, and K's eigenvalues.
 
-    In float64. Eigenvalues have the shape of a signal over the eigenvectors.
+    All are float64. Eigenvalues have the shape of a signal over the eigenvectors.
     """
 
     kernels: list[Tensor]
@@ -43,11 +43,11 @@ def split(
     max_iter: int,
     dtype: torch.dtype,
 ) -> Rows:
-    """Douglas–Rachford, which is ADMM, in its form with one array.
+    """Solve by Douglas–Rachford splitting (ADMM), in the form with one array.
 
     ``u = max(s, 0)`` and, at the solution, ``b - Ku = ρ min(s, 0)``. One step is
-    ``s += ω ((K + ρ)⁻¹ (b + ρ|s|) - max(s, 0))``. The first steps have a smaller ``ρ``. Iterates in
-    the given dtype; what is certified is the problem in the dtype of ``b``.
+    ``s += ω ((K + ρ)⁻¹ (b + ρ|s|) - max(s, 0))``. The first steps have a smaller ``ρ``. Iterates
+    are in the given dtype; the certificate is for the problem in the dtype of ``b``.
     """
     rho, relaxation = float(settings.split_penalty(spectrum.eigenvalues)), settings.SPLIT_RELAXATION
     change_at = 0 if start is not None else first_steps
@@ -68,7 +68,7 @@ def split(
     else:
         s = start.to(dtype)
         s = torch.where(s > 0, s, (part - along_axes(kernels, s)).clamp_max(0) / rho)
-    found = s.clamp_min(0).to(b.dtype)  # until something better is: u may vanish on the way
+    found = s.clamp_min(0).to(b.dtype)  # until a better one is found: u may vanish on the way
     for iteration in range(1, max_iter + 1):
         pulled = along_axes(there, torch.add(part, s.abs(), alpha=rho)).mul_(damping)
         ahead = along_axes(back, pulled).sub_(s.clamp_min(0))

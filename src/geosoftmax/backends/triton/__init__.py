@@ -1,12 +1,12 @@
-"""Triton kernels for GPUs: arrays in, arrays out, one launch for a whole solve or loss.
+"""Triton kernels for GPUs: arrays in, arrays out, one launch for a fused solve or loss.
 
-A module holds one method. `make_tables` makes what all its solves read, from plain tensors; `solve`
-or `loss` launches a kernel. Limits of size stand beside the kernel that has them.
+Each module has one method. `make_tables` makes, from plain tensors, what all its solves read.
+`solve` or `loss` launches a kernel. Limits of size are beside the kernel.
 
 =============  =========================================================================
 grid           splitting on planes: a solve, or a loss with its slope
 rows           splitting with a dense kernel
-predict        splitting on planes with all digits of float32: predictions
+predict        splitting on planes, to full float32 precision: predictions
 predict_rows   the same with a dense kernel
 refine         systems on a support, in float64: derivatives of predictions
 hull           lines with the absolute value, exactly
@@ -18,6 +18,6 @@ fp16_split     products on tensor cores
 tiles          sizes of tiles, outputs, and the device to launch on
 =============  =========================================================================
 
-No kernel waits for the host: a problem without a solution gives NaN, and the bracket says how exact
-an answer is. With ``TRITON_INTERPRET=1`` the same kernels run on CPU tensors, for tests.
+No kernel synchronises with the host. A problem without a solution gives NaN, and the bracket says
+how exact a result is. With ``TRITON_INTERPRET=1`` the same kernels run on CPU tensors, for tests.
 """

@@ -1,4 +1,4 @@
-"""The certificate, once for all kernels: how far a solve is from the optimum, and its bracket.
+"""The certificate of all kernels: how far a solve is from the optimum, and its bracket.
 
 For ``u ≥ 0`` and ``h = Ku``, scaled by ``s = ⟨b,u⟩ / ⟨u,h⟩``, put ``v = max(b - s h, 0)``. As the
 entries of ``K`` are at most 1 and its diagonal is 1, ``s u + v`` is feasible for the dual, and

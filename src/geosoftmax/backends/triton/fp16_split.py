@@ -1,10 +1,11 @@
-"""The fp16 split: products on tensor cores in half precision, with as many digits as are needed.
+"""The fp16 split: products on tensor cores in half precision, as precise as needed.
 
 A number is split as ``hi + lo / SHIFT`` into two fp16 parts of 11 bits each. One pass multiplies
-the high parts: 11 bits, as TF32, at twice its speed. Three passes give 22 bits, as plain float32.
-All sums are float32. Signals here lie in [0, 1], far from the ends of half precision.
+the high parts: 11 bits, like TF32, at twice its speed. Three passes give 22 bits, like float32. All
+sums are float32. Signals here lie in [0, 1], far from the limits of half precision.
 
-Functions have one return: Triton compiles what follows an early one, and reserves memory for it.
+Functions have one return: Triton would compile the code after an early return, and reserve memory
+for it.
 """
 
 from __future__ import annotations

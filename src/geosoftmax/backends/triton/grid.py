@@ -1,15 +1,15 @@
-"""Splitting on grids: a whole solve, or a whole loss, in one launch, one program for each sample.
+"""Splitting on grids: a fused solve, or a fused loss, in one launch, one program per sample.
 
-Kernels see planes. Of three axes the first two become one, whose kernel is the Kronecker product.
+Kernels see planes. The first two of three axes become one, whose kernel is the Kronecker product.
 
-Scores and iterates stay in registers; the matrices lie in shared memory. The iteration is that of
-`reference.split`, with ``x = (K + ρ)⁻¹ (b + ρ|s|)`` carried along: a step adds the product of what
-``ρ|s|`` changed by, which is small, so that cheap products do. Now and then a precise product
-makes ``x`` afresh.
+Scores and iterates stay in registers, the matrices in shared memory. The iteration is that of
+`reference.split`, but it updates ``x = (K + ρ)⁻¹ (b + ρ|s|)``: each step adds the product with the
+change of ``ρ|s|``. The change is small, so that cheap products suffice. From time to time a precise
+product computes ``x`` again.
 
-The equation of ``x`` says what ``Kx`` is, and ``u`` is near ``x``. So a look at the gap costs a
-cheap product too; a precise one with ``K`` then certifies what is returned. Each sample stops for
-itself.
+The equation of ``x`` gives ``Kx``, and ``u`` is near ``x``. So a check of the gap also costs a
+cheap product. A precise product with ``K`` then certifies the result. Each sample stops
+independently.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The hull method on lines with the absolute value: exact, in one launch, one program a row.
+"""The hull method on lines with p = 1: exact, in one launch, one program per row.
 
-`reference.prune` with scans: the inverse of ``K`` on a support couples neighbours, which a scan
-finds. All in float64; every round drops the outputs that are not positive, until none is.
+It is `reference.policy` with scans: the inverse of ``K`` on a support couples neighbours, and a
+scan finds them. All is float64. Each round drops the outputs that are not positive, until there are
+none.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Policy iteration on trees: exact, in one launch, one program for each row.
+"""Policy iteration on trees: exact, in one launch, one program per row.
 
-As `reference.policy`, with solves on the tree, level by level. Nodes lie in breadth-first order, so
-that siblings are neighbours: what they send to their parent is summed by a scan that begins anew
-with each family. All in float64; every round drops the outputs that are not positive, until none
-is. Levels pass through memory block by block, so that trees may be large.
+It is `reference.policy`, with solves on the tree, level by level. Nodes are in breadth-first order,
+so that siblings are neighbours: a segmented scan sums what they send to their parent. All is
+float64. Each round drops the outputs that are not positive, until there are none. Levels are read
+from memory block by block, so that trees may be large.
 
-Most outputs are in no support, as another one covers them alone. So rounds go over short lists: the
-outputs that are left, and the nodes above them.
+Most outputs are in no support, because a single other output covers them. So rounds go over short
+lists: the remaining outputs, and the nodes above them.
 """
 
 from __future__ import annotations

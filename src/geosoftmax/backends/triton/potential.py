@@ -1,8 +1,8 @@
 """The loss of the potential layer on grids, and its slope, in one launch.
 
 With ``v = exp(g/2)`` and ``h = Kv`` the loss is ``Σα log⟨v,h⟩ + Ω(α) - 2⟨α, log h⟩`` and its slope
-``Σα v h / ⟨v,h⟩ - v K(α/h)``. All terms of these products are positive, so each entry keeps its
-digits, however small it is beside others: products are float32's, of three passes of TF32.
+``Σα v h / ⟨v,h⟩ - v K(α/h)``. All terms of these products are positive, so even small entries are
+precise: products have float32 precision, by three passes of TF32.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Predictions on planes: all digits of float32, in one launch, one program for each sample.
+"""Predictions on planes: full float32 precision, in one launch, one program per sample.
 
-The iteration of `grid`, with penalties that take turns. Large ones settle the value, small ones
-the distribution, which lives on the small eigenvalues of ``K``. Turns may circle where they are
-short, so they grow: any penalty alone converges.
+The iteration of `grid`, with alternating penalties. Large penalties fit the value. Small ones fit
+the distribution, which depends on the small eigenvalues of ``K``. Short turns may cycle, so turns
+become longer: any single penalty converges.
 
-A small penalty divides by small numbers, and magnifies rounding. So now and then the residual of
-``(K + ρ) x = b + ρ|s|`` is computed in float64, block by block, and ``x`` corrected; the steps in
-between are products in half precision, of changes that are scaled to its range. The certificate is
-in float64 too. Planes pass through scratch memory for both, because a part of a tile in registers
-cannot be taken out.
+A small penalty divides by small numbers, and magnifies rounding. So from time to time the residual
+of ``(K + ρ) x = b + ρ|s|`` is computed in float64, block by block, and ``x`` is corrected. The
+steps in between are products in half precision, of changes that are scaled to its range. The
+certificate is float64, too. For both, planes are written to scratch memory, because a kernel cannot
+take a part of a tile in registers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Predictions with a dense kernel of up to 512 outputs: one launch, 16 rows each.
+"""Predictions with a dense kernel of up to 512 outputs: one launch, 16 rows per program.
 
 The iteration of `predict`, with ``(K + ρ)⁻¹`` as a matrix for each penalty: one product a step.
 """

@@ -1,10 +1,10 @@
 """Systems on a support, ``K_SS x = rhs_S``, in one launch, for derivatives of the softmax.
 
-Splitting in float64, where the outputs that are free are known beforehand, with penalties that take
-turns: small ones fit the small eigenvalues of ``K``, large ones the large ones. Should the turns
-circle without an end, the largest goes on alone, which always converges.
+Splitting in float64, with known support and alternating penalties: small ones fit the small
+eigenvalues of ``K``, large ones fit the large eigenvalues. If this cycles, only the largest penalty
+is used, which always converges.
 
-A program holds one plane, or 16 rows of a small cost.
+A program solves one plane, or 16 rows of a small cost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Splitting with a dense kernel of up to 1024 outputs: a whole solve in one launch, 16 rows each.
+"""Splitting with a dense kernel of up to 1024 outputs: one launch, 16 rows per program.
 
 The iteration of `grid`, with ``(K + ρ)⁻¹`` as a matrix: one product a step.
 """

@@ -1,4 +1,4 @@
-"""What all kernels share: the sizes of tiles, empty outputs, and the device to launch on."""
+"""Helpers of all kernels: the sizes of tiles, empty outputs, and the device to launch on."""
 
 from __future__ import annotations
 

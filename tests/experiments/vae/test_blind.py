@@ -1,0 +1,90 @@
+"""Blind judging: what sheets show, and how answers are counted."""
+
+import json
+
+import matplotlib.image
+import pytest
+from typer.testing import CliRunner
+
+from geosoftmax_experiments.cli import app
+from geosoftmax_experiments.data.drawings import load_drawings
+from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.vae.blind import count_answers, write_sheets
+from geosoftmax_experiments.vae.training import train
+from tests.experiments.vae.runs import HERE, settings
+
+LOSSES = ("softmax", "sigmoid", "smoothed")
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("comparison")
+    digits = load_drawings("digits", limit=200)
+    for loss in LOSSES:
+        wanted = settings(digits, loss=loss, weight=0.5, epochs=1)
+        train(wanted, digits, folder / "runs" / f"{loss}.w0.5.s0", HERE)
+    weights = {"pictures_at_weight": dict.fromkeys(LOSSES, 0.5)}
+    (folder / "results.json").write_text(json.dumps(weights))
+    return folder
+
+
+@pytest.fixture
+def sheets(comparison, tmp_path):
+    write_sheets(comparison, tmp_path, 12, seed=0)
+    return tmp_path
+
+
+def write_answers(folder, letters):
+    lines = (f"{number} {letter}\n" for number, letter in enumerate(letters, start=1))
+    path = folder / "answers.txt"
+    path.write_text("".join(lines))
+    return path
+
+
+def test_every_line_has_an_order_of_its_own(sheets):
+    key = json.loads((sheets / "key.json").read_text())
+    assert all(sorted(order) == sorted(LOSSES) for order in key["orders"])
+    assert len({tuple(order) for order in key["orders"]}) > 1
+    pages = sorted(sheets.glob("sheet-*.png"))
+    assert [page.name for page in pages] == ["sheet-01.png", "sheet-02.png", "sheet-03.png"]
+    assert matplotlib.image.imread(pages[0]).shape[1] >= 600
+
+
+def test_a_seed_gives_the_same_orders_again(comparison, sheets, tmp_path):
+    write_sheets(comparison, tmp_path / "again", 12, seed=0)
+    write_sheets(comparison, tmp_path / "other", 12, seed=1)
+    same, other = ((tmp_path / name / "key.json").read_text() for name in ("again", "other"))
+    assert same == (sheets / "key.json").read_text() != other
+
+
+def test_answers_are_counted_by_layer(comparison, sheets):
+    orders = json.loads((sheets / "key.json").read_text())["orders"]
+    wanted = ["smoothed"] * 8 + ["softmax"] * 4
+    letters = ["ABC"[order.index(loss)] for order, loss in zip(orders, wanted, strict=True)]
+    path = write_answers(sheets, letters)
+    table, chance = count_answers(sheets, path)
+    assert list(table["chosen"]) == [4, 8, 0]
+    assert chance == pytest.approx(0.0183, abs=1e-4)  # chi-squared 8 with 2 degrees of freedom
+    arguments = ["vae", "blind", str(comparison), "-o", str(sheets), "--answers", str(path)]
+    found = CliRunner().invoke(app, arguments)
+    assert found.exit_code == 0
+    assert "67%" in found.output
+
+
+@pytest.mark.parametrize("letters", ["ABCABCABCAB", "ABCABCABCABD", "ABCABCABCABCA"])
+def test_answers_that_do_not_fit_are_refused(sheets, letters):
+    with pytest.raises(UserError, match=r"answers\.txt has"):
+        count_answers(sheets, write_answers(sheets, letters))
+
+
+def test_missing_and_damaged_files_are_named(comparison, sheets, tmp_path):
+    with pytest.raises(UserError, match=r"results\.json is missing"):
+        write_sheets(tmp_path, tmp_path, 4, seed=0)
+    with pytest.raises(UserError, match="only 20 test drawings"):
+        write_sheets(comparison, tmp_path, 40, seed=0)
+    (sheets / "key.json").write_text('{"orders": [["softmax", "other"]]}')
+    with pytest.raises(UserError, match=r"key\.json is damaged"):
+        count_answers(sheets, write_answers(sheets, "A"))
+    (sheets / "key.json").unlink()
+    with pytest.raises(UserError, match=r"key\.json is missing"):
+        count_answers(sheets, write_answers(sheets, "A"))
