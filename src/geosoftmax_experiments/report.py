@@ -12,7 +12,7 @@ import base64
 import hashlib
 import html
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ __all__ = [
     "escape",
     "escape_all",
     "html_page",
+    "made_with",
     "plain_label",
     "save",
     "write_csv",
@@ -90,6 +91,13 @@ def escape(value: object) -> str:
     \<b\>\!\[a\](b.png)\|
     """
     return _MARKS.sub(r"\\\1", " ".join(str(value).split()))
+
+
+def made_with(versions: Mapping[str, str], commits: Mapping[str, int]) -> str:
+    """Return a paragraph on where results come from."""
+    packages = ", ".join(f"{name} {number}" for name, number in versions.items())
+    made = ", ".join(f"{escape(commit)} ({count})" for commit, count in commits.items())
+    return f"Versions: {packages}. Commits, and how many units each computed: {made}."
 
 
 def escape_all(value: Any) -> Any:

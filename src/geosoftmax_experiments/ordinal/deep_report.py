@@ -11,9 +11,9 @@ from rich.table import Table
 from geosoftmax_experiments import files
 from geosoftmax_experiments.ordinal.deep import DeepComparison
 from geosoftmax_experiments.ordinal.measures import MEASURES
-from geosoftmax_experiments.ordinal.summary import ranks, signed_ranks
-from geosoftmax_experiments.report import Report, escape, write_csv
+from geosoftmax_experiments.report import Report, escape, made_with, write_csv
 from geosoftmax_experiments.rivals.table import RIVALS
+from geosoftmax_experiments.statistics import add_tests, bold, ranks
 from geosoftmax_experiments.store import Store
 
 __all__ = ["by_set", "console_table", "write_report"]
@@ -44,8 +44,6 @@ def write_report(store: Store, rows: pd.DataFrame, comparison: DeepComparison) -
     write_csv(folder / "rows.csv", rows)
     files.write(folder / "rows.parquet", lambda path: rows.to_parquet(path, index=False))
     commits = store.commits(unit.key for unit in comparison.units())
-    made = ", ".join(f"{escape(commit)} ({count})" for commit, count in commits.items())
-    packages = ", ".join(f"{name} {number}" for name, number in settings.versions.items())
     training = settings.training
     report = Report(folder, "Ordinal regression: losses on small networks")
     report.add(
@@ -57,7 +55,7 @@ def write_report(store: Store, rows: pd.DataFrame, comparison: DeepComparison) -
         f"{settings.inner} inner folds, and weighs exp(-(mean loss - least) / standard error of "
         "the least) in the average of distributions and in the vote of labels. Nothing is chosen "
         "on test folds.",
-        f"Versions: {packages}. Commits, and how many units each computed: {made}.",
+        made_with(settings.versions, commits),
         "## Means over sets and folds",
         "Each measure is its own criterion. The best of a column is bold. Losses without a "
         "distribution give all probability to the class they choose.",
@@ -72,15 +70,13 @@ def write_report(store: Store, rows: pd.DataFrame, comparison: DeepComparison) -
     return report.write()
 
 
-def _means(rows: pd.DataFrame, own: bool, bold: str = "**{}**") -> pd.DataFrame:
+def _means(rows: pd.DataFrame, own: bool, form: str = "**{}**") -> pd.DataFrame:
     means = {measure: by_set(rows, measure, own).mean() for measure in SHOWN}
     names = list(means[SHOWN[0]].index)
     table = pd.DataFrame({"loss": [RIVALS[name].label for name in names]})
     for measure, values in means.items():
         best = values.min() if MEASURES[measure].lower_is_better else values.max()
-        table[MEASURES[measure].label] = [
-            bold.format(f"{value:.3f}") if value == best else f"{value:.3f}" for value in values
-        ]
+        table[MEASURES[measure].label] = [bold(value, value == best, form) for value in values]
     return table
 
 
@@ -88,25 +84,10 @@ def _add_tests(report: Report, rows: pd.DataFrame) -> None:
     report.add("## Ranks and tests")
     for measure in SHOWN:
         table, lower = by_set(rows, measure), MEASURES[measure].lower_is_better
-        found = ranks(table, lower)
-        report.add(
-            f"**{MEASURES[measure].label}**: Friedman p = {found.p:.2g} over {found.sets} sets, "
-            f"critical difference {found.critical:.2f} (Nemenyi, 5 %)."
-        )
-        names: list[Any] = list(found.mean.index)
-        shown = pd.DataFrame({"loss": [RIVALS[name].label for name in names]})
-        shown["mean rank"] = found.mean.to_numpy()
-        if REFERENCE in names:
-            report.add(
-                f"Signed-rank tests of {RIVALS[REFERENCE].label} against each other loss, over "
-                "sets; a positive gain is in its favour."
-            )
-            reference: Any = REFERENCE
-            tests = signed_ranks(table, reference, lower).reindex(names)
-            tests = tests.astype(dict.fromkeys(("won", "lost", "tied"), "Int64"))
-            for column in tests.columns:
-                shown[column] = tests[column].array
-        report.add_table(shown)
+        add_tests(
+            report, table, ranks(table, lower), REFERENCE, lower,
+            measure=MEASURES[measure].label, noun="loss", label=lambda name: RIVALS[name].label,
+        )  # fmt: skip
 
 
 def _losses(rows: Any, losses: tuple[str, ...]) -> pd.DataFrame:
@@ -127,7 +108,7 @@ def _losses(rows: Any, losses: tuple[str, ...]) -> pd.DataFrame:
 
 def console_table(rows: pd.DataFrame) -> Table:
     """Return the means of the losses, for a terminal."""
-    found = _means(rows, own=False, bold="[bold]{}[/]")
+    found = _means(rows, own=False, form="[bold]{}[/]")
     result = Table(title="Means over sets and folds", caption="Bold: the best of a column.")
     for column in found.columns:
         result.add_column(str(column), justify="left" if column == "loss" else "right")

@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from geosoftmax_experiments.ordinal.measures import MEASURES
-from geosoftmax_experiments.ordinal.summary import Method, Ranks
+from geosoftmax_experiments.ordinal.summary import Method
 from geosoftmax_experiments.report import plain_label, save
+from geosoftmax_experiments.statistics import Ranks
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 

@@ -26,11 +26,10 @@ from geosoftmax_experiments.ordinal.summary import (
     methods_in,
     paper_order,
     paper_table,
-    ranks,
     read_paper,
-    signed_ranks,
 )
-from geosoftmax_experiments.report import Report, escape, write_csv
+from geosoftmax_experiments.report import Report, escape, made_with, write_csv
+from geosoftmax_experiments.statistics import add_tests, bold, ranks, signed_ranks
 from geosoftmax_experiments.store import Store
 
 __all__ = ["console_table", "write_report"]
@@ -98,8 +97,6 @@ def _distinct(methods: list[Method], measure: str) -> list[Method]:
 def _what(rows: pd.DataFrame, settings: Settings, commits: dict[str, int]) -> list[str]:
     pairs: Any = rows.drop_duplicates(["set", "fold"])
     ours = int((pairs["folds_by"] == "ours").sum())
-    packages = ", ".join(f"{name} {number}" for name, number in settings.versions.items())
-    made = ", ".join(f"{escape(commit)} ({count})" for commit, count in commits.items())
     decisions = "; ".join(
         f"*{rule}*: {LABELS[rule]}" for rule in dict.fromkeys(map(str, rows["decision"]))
     )
@@ -116,7 +113,7 @@ def _what(rows: pd.DataFrame, settings: Settings, commits: dict[str, int]) -> li
         "The Hausdorff divergence is D(δ_y | β) with C = (ŷ-y)²/2, β the predicted distribution; "
         "a model that predicts a class alone has β = δ_ŷ. Log-loss takes p(true) = 0 for the "
         "machine epsilon.",
-        f"Versions: {packages}. Commits, and how many units each computed: {made}.",
+        made_with(settings.versions, commits),
     ]
 
 
@@ -226,7 +223,7 @@ def _add_sets(report: Report, tables: dict[str, pd.DataFrame]) -> None:
         methods: list[Any] = list(table.columns)
         for method in methods:
             pairs = zip(table[method], best, strict=True)
-            shown[method.label] = [_bold(value, abs(value - top) < 1e-12) for value, top in pairs]
+            shown[method.label] = [bold(value, abs(value - top) < 1e-12) for value, top in pairs]
         report.add(f"### {MEASURES[measure].label}")
         report.add_table(shown)
     report.add("The other measures are in `sets/`, all rows in `rows.csv` and `rows.parquet`.")
@@ -238,24 +235,10 @@ def _add_tests(report: Report, tables: dict[str, pd.DataFrame]) -> None:
     diagrams = figures.draw_critical_differences(ranked)
     report.add_figure("ranks", diagrams, "Critical-difference diagrams")
     for measure, found in ranked.items():
-        report.add(
-            f"**{MEASURES[measure].label}**: Friedman p = {found.p:.2g} over {found.sets} sets, "
-            f"critical difference {found.critical:.2f} (Nemenyi, 5 %)."
-        )
-        methods: list[Any] = list(found.mean.index)
-        shown = pd.DataFrame(
-            {"method": [method.label for method in methods], "mean rank": found.mean.to_numpy()}
-        )
-        if REFERENCE in methods:
-            report.add(
-                f"Signed-rank tests of {REFERENCE.label} against each other method, over sets; a "
-                "positive gain is in its favour."
-            )
-            tests = signed_ranks(tables[measure], REFERENCE, MEASURES[measure].lower_is_better)
-            tests = tests.reindex(methods).astype(dict.fromkeys(("won", "lost", "tied"), "Int64"))
-            for column in tests.columns:
-                shown[column] = tests[column].array
-        report.add_table(shown)
+        add_tests(
+            report, tables[measure], found, REFERENCE, MEASURES[measure].lower_is_better,
+            measure=MEASURES[measure].label, noun="method", label=lambda method: method.label,
+        )  # fmt: skip
 
 
 def _models(rows: pd.DataFrame, settings: Settings) -> pd.DataFrame:
@@ -301,16 +284,11 @@ def console_table(rows: pd.DataFrame) -> Table:
     return result
 
 
-def _bold_columns(columns: dict[str, tuple[str, Any]], bold: str = "**{}**") -> pd.DataFrame:
+def _bold_columns(columns: dict[str, tuple[str, Any]], form: str = "**{}**") -> pd.DataFrame:
     """Tabulate means by method, each column with its measure; the best of a column is bold."""
     methods: list[Any] = list(next(iter(columns.values()))[1].index)
     table = pd.DataFrame({"method": [method.label for method in methods]})
     for name, (measure, values) in columns.items():
         best = values.min() if MEASURES[measure].lower_is_better else values.max()
-        table[name] = [_bold(value, value == best, bold) for value in values]
+        table[name] = [bold(value, value == best, form) for value in values]
     return table
-
-
-def _bold(value: float, best: bool, bold: str = "**{}**") -> str:
-    text = "–" if value != value else f"{value:.3f}"
-    return bold.format(text) if best else text

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files as resources
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import pandas as pd
-from scipy import stats
 
 from geosoftmax_experiments.ordinal.measures import MEASURES
 from geosoftmax_experiments.ordinal.models import MODELS
+from geosoftmax_experiments.statistics import signed_ranks
 
 __all__ = [
     "HEADLINE",
@@ -29,15 +27,12 @@ __all__ = [
     "TABLE_1",
     "TESTED",
     "Method",
-    "Ranks",
     "by_set",
     "means",
     "methods_in",
     "paper_order",
     "paper_table",
-    "ranks",
     "read_paper",
-    "signed_ranks",
 ]
 
 
@@ -183,63 +178,3 @@ def paper_order(rows: pd.DataFrame) -> pd.DataFrame:
             | {"p": float(found["p"])}
         )
     return pd.DataFrame(lines)
-
-
-# ------------------------------------------------------------------ ranks and tests
-
-
-class Ranks(NamedTuple):
-    """Mean ranks over sets (1 is best), Friedman's p, and Nemenyi's critical difference."""
-
-    mean: pd.Series
-    p: float
-    critical: float
-    sets: int
-
-
-def ranks(table: pd.DataFrame, lower_is_better: bool, level: float = 0.05) -> Ranks:
-    """Rank the columns of a table within each row.
-
-    Two mean ranks differ significantly (Nemenyi) where they are further apart than ``critical``,
-    ``q sqrt(k (k+1) / (6 n))`` for k methods, n sets, and q the studentised range over √2.
-    """
-    values = table.to_numpy() if lower_is_better else -table.to_numpy()
-    placed = stats.rankdata(np.round(values, 12), axis=1)
-    n, k = placed.shape
-    q = stats.studentized_range.ppf(1 - level, k, np.inf) / math.sqrt(2)
-    critical = float(q * math.sqrt(k * (k + 1) / (6 * n)))
-    # scipy wants three methods and two sets at least; fewer have no test.
-    p = float(stats.friedmanchisquare(*values.T).pvalue) if k > 2 and n > 1 else math.nan
-    mean = pd.Series(placed.mean(0), index=table.columns).sort_values(kind="stable")
-    return Ranks(mean, p, critical, n)
-
-
-#: The test over sets cannot tell methods apart on fewer: its least p is 2 / 2^n.
-FEWEST = 6
-
-
-def signed_ranks(table: pd.DataFrame, reference: Method, lower_is_better: bool) -> pd.DataFrame:
-    """Compare a method with each other one by Wilcoxon's signed-rank test over sets.
-
-    ``p`` is two-sided, ``p (Holm)`` corrected for the number of comparisons. Sets that are won,
-    lost and tied are those of the reference. Fewer than `FEWEST` sets have no test.
-    """
-    found = []
-    for other in table.columns.drop([reference]):
-        gain: Any = np.round(table[other] - table[reference], 12) * (1 if lower_is_better else -1)
-        test: Any = stats.wilcoxon(gain) if gain.any() else None
-        p = 1.0 if test is None else float(test.pvalue)
-        found.append(
-            {
-                "method": other,
-                "mean gain": gain.mean(),
-                "won": int((gain > 0).sum()),
-                "lost": int((gain < 0).sum()),
-                "tied": int((gain == 0).sum()),
-                "p": p if len(gain) >= FEWEST else math.nan,
-            }
-        )
-    result = pd.DataFrame(found).set_index("method").sort_values("p", kind="stable")
-    weight = np.arange(len(result), 0, -1)
-    result["p (Holm)"] = np.minimum(1.0, np.maximum.accumulate(result["p"] * weight))
-    return result

@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from geosoftmax_experiments.report import Report, escape, write_csv
+from geosoftmax_experiments.report import Report, made_with, write_csv
+from geosoftmax_experiments.statistics import bold
 from geosoftmax_experiments.store import Store
 from geosoftmax_experiments.taxonomy.comparison import Comparison
 from geosoftmax_experiments.taxonomy.conditions import Condition
@@ -54,8 +55,6 @@ def write_report(store: Store, rows: pd.DataFrame, comparison: Comparison) -> Pa
 def _what(comparison: Comparison, commits: dict[str, int]) -> list[str]:
     corpus, settings, condition = comparison.corpus, comparison.settings, comparison.condition
     first = MEASURES[condition.criteria["mode"]].label
-    packages = ", ".join(f"{name} {number}" for name, number in settings.versions.items())
-    made = ", ".join(f"{escape(commit)} ({count})" for commit, count in commits.items())
     return [
         f"{len(corpus.names)} newsgroups, {len(corpus.y_train):,} posts to train on and "
         f"{len(corpus.y_test):,} to test on, by date; headers, quotes and footers removed. Linear "
@@ -69,12 +68,12 @@ def _what(comparison: Comparison, commits: dict[str, int]) -> list[str]:
         "Distances and heights count edges. *Group* is the child of the root: alt, comp, misc, …. "
         "Support is the mean number of leaves whose probability is not 0.",
         *condition.notes,
-        f"Versions: {packages}. Commits, and how many units each computed: {made}.",
+        made_with(settings.versions, commits),
     ]
 
 
 def _bold_table(
-    rows: Any, size: int, columns: Sequence[Column], bold: str = "**{}**"
+    rows: Any, size: int, columns: Sequence[Column], form: str = "**{}**"
 ) -> pd.DataFrame:
     """Tabulate means over draws; the best of a column is bold."""
     found: Any = means(rows, size, columns)
@@ -82,9 +81,7 @@ def _bold_table(
     for column in columns:
         values = found[column]
         best = values.min() if MEASURES[column.measure].lower_is_better else values.max()
-        table[column.label] = [
-            bold.format(f"{one:.3f}") if abs(one - best) < TIED else f"{one:.3f}" for one in values
-        ]
+        table[column.label] = [bold(one, abs(one - best) < TIED, form) for one in values]
     part = rows[(rows["size"] == size) & (rows["decision"] == "cost")]
     support = part.groupby("model")["support"].mean()
     table["support"] = [f"{support[name]:.1f}" for name in found.index]

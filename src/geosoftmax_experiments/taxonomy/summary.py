@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from geosoftmax_experiments.ordinal.summary import FEWEST, signed_ranks
+from geosoftmax_experiments.statistics import FEWEST, signed_ranks
 from geosoftmax_experiments.taxonomy.conditions import Condition
 from geosoftmax_experiments.taxonomy.measures import MEASURES
 from geosoftmax_experiments.taxonomy.models import MODELS
@@ -81,8 +81,7 @@ def compare_draws(
     table: Any = by_draw(rows, size, column)
     if reference not in table.columns or len(table) < 2 or table.shape[1] < 2:
         return None
-    key: Any = reference
-    found = signed_ranks(table, key, MEASURES[column.measure].lower_is_better)
+    found = signed_ranks(table, reference, MEASURES[column.measure].lower_is_better)
     found["mean gain"] *= -1
     found[["won", "lost"]] = found[["lost", "won"]]
     return found

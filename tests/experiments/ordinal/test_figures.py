@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from geosoftmax_experiments.ordinal import figures
-from geosoftmax_experiments.ordinal.summary import HEADLINE, ranks
+from geosoftmax_experiments.ordinal.summary import HEADLINE
+from geosoftmax_experiments.statistics import ranks
 
 
 @pytest.mark.parametrize("close", [0.0, 1.0])

@@ -15,10 +15,9 @@ from geosoftmax_experiments.ordinal.summary import (
     methods_in,
     paper_order,
     paper_table,
-    ranks,
     read_paper,
-    signed_ranks,
 )
+from geosoftmax_experiments.statistics import ranks, signed_ranks
 
 SHIFT = {"lr": 0.0, "at": 0.1, "it": 0.3, "g": -0.1}
 
