@@ -212,7 +212,7 @@ def test_points_of_mass_are_found_whatever_the_range():
         ([0.5, 0.5], LineCost(2), "argmax", "rule must be one of mode, median, mean, cost"),
         ([0.5, 0.5], ZeroOneCost(2), "median", "median is not defined for ZeroOneCost"),
         ([0.5, 0.5], DenseCost([[0.0, 1.0], [1.0, 0.0]]), "mean", "rule='cost'"),
-        ([0.5, 0.5], TreeCost([-1, 0]), "median", "on a tree"),
+        ([0.5, 0.5], TreeCost([-1, 0]), "median", "On a tree"),
     ],
 )
 def test_what_is_refused(alpha, cost, rule, words):

@@ -134,7 +134,7 @@ def test_places_of_the_meta_device_are_filled_by_a_state(make, learn_scale, assi
 
 
 def test_places_on_the_meta_device_are_checked():
-    with torch.device("meta"), pytest.raises(ValueError, match="at cost 0"):
+    with torch.device("meta"), pytest.raises(ValueError, match="outputs 0 and 1 is 0"):
         nn.LearntPoints([[0.0, 1.0], [0.0, 1.0]])
 
 

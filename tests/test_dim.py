@@ -576,7 +576,7 @@ def test_other_signals_must_have_the_axes_of_the_first():
         lambda other: gs.c_transform(scores, other, LINE, dim=1),
         lambda other: gs.solve(scores, LINE, init=other, dim=1),
     ):
-        with pytest.raises(ValueError, match=r"shape \(2, 5, 4\) of \w+; got \(2, 4, 5\)"):
+        with pytest.raises(ValueError, match=r"shape \(2, 5, 4\), as \w+; got \(2, 4, 5\)"):
             function(alpha.mT)
     with pytest.raises(TypeError, match="init must be a torch"):
         gs.solve(scores, LINE, init=[0.0], dim=1)

@@ -433,7 +433,7 @@ def test_smooth_scores_of_a_cost_for_each_sample():
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 def test_infinite_scores_are_not_smoothed(bad):
-    with pytest.raises(ValueError, match="smooth first, then mask"):
+    with pytest.raises(ValueError, match="Smooth first, then mask"):
         gs.smooth_scores(torch.tensor([0.0, bad, 1.0]), LineCost(3))
 
 

@@ -286,7 +286,7 @@ def test_a_matrix_that_leaves_the_costs_is_refused(scale):
             geometric_logistic_loss(scores, target, cost).backward()
             optimiser.step()
 
-    with pytest.raises(ValueError, match=r"no longer a cost.*LearntPoints"):
+    with pytest.raises(ValueError, match=r"no longer valid.*LearntPoints"):
         train()
     with torch.no_grad():
         C.copy_(LineCost(4).matrix())
@@ -314,7 +314,7 @@ def test_functions_without_a_solver_refuse_it_too(name):
     function(randn(4, 4), cost)
     with torch.no_grad():
         C += 0.64 * torch.eye(4)
-    with pytest.raises(ValueError, match=r"no longer a cost.*LearntPoints"):
+    with pytest.raises(ValueError, match=r"no longer valid.*LearntPoints"):
         function(randn(4, 4), cost)
     scale = torch.nn.Parameter(torch.tensor(1.0, dtype=F64))
     line = LineCost(4).with_parameter(scale)

@@ -107,7 +107,7 @@ def test_missing_points_are_never_trained_on():
     points = torch.tensor([[1.5, 2.0], [float("nan"), float("nan")]], requires_grad=True)
     alpha = point_target(points, (3, 4)).alpha
     assert alpha[1].isnan().all()
-    with pytest.raises(ValueError, match=r"missing are NaN.*leave them out, by `present`"):
+    with pytest.raises(ValueError, match=r"NaN for missing points.*leave them out, by `present`"):
         geometric_logistic_loss(torch.randn(2, 3, 4), alpha, GridCost((3, 4)))
     with pytest.raises(ValueError, match=r"sums to 0 .*Leave such rows out"):
         geometric_logistic_loss(torch.randn(2, 3, 4), alpha.nan_to_num(), GridCost((3, 4)))
@@ -326,8 +326,8 @@ def test_points_on_a_gpu_are_those_of_the_cpu():
     [
         ([1.0, 2.0, 3.0], (4, 5), r"must end with size 2, \(row, column\)"),
         ([1.0, 4.5], (4, 5), r"1 of 1 points lie outside .* \[0, 3\] × \[0, 4\]"),
-        ([4.0, 1.0], (4, 5), r"which lies on it in the order \(x, y\)"),
-        ([-0.1, 1.0], (4, 5), "clamp those on the rim"),
+        ([4.0, 1.0], (4, 5), r"which lies inside if it is \(x, y\)"),
+        ([-0.1, 1.0], (4, 5), "clamp points at the border"),
         ([1.0, float("inf")], (4, 5), "outside the grid"),
         ([1.0, 2.0], (4, 5, 6, 7), "1 to 3 sides"),
         ([1.0, 2.0], (4, 0), "at least 1"),
@@ -366,5 +366,5 @@ def test_bad_readings_are_refused(change, options, message):
 
 def test_points_with_half_of_their_coordinates_are_refused():
     points = torch.tensor([[1.0, 2.0], [1.0, float("nan")]])
-    with pytest.raises(ValueError, match=r"1 of 2 points have some coordinates that are NaN"):
+    with pytest.raises(ValueError, match=r"1 of 2 points have NaN in some coordinates only"):
         point_target(points, (4, 5))

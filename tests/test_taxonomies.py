@@ -241,7 +241,7 @@ def test_unknown_names_and_wrong_signals_are_explained():
         cost.index("cat")
     with pytest.raises(ValueError, match="no group has the name 'catt'; did you mean 'cat'"):
         cost.group_sums(torch.ones(7), "catt")
-    with pytest.raises(ValueError, match=r"'taxi' is an output, and no group.*index\('taxi'\)"):
+    with pytest.raises(ValueError, match=r"'taxi' is an output, not a group.*index\('taxi'\)"):
         cost.group_sums(torch.ones(7), "taxi")
     with pytest.raises(ValueError, match=r"alpha must end with shape \(7,\)"):
         cost.group_sums(torch.ones(3, 5))

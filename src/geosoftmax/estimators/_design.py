@@ -71,7 +71,7 @@ class Design:
             products -= scale * np.outer(self.mean, weight @ projected)
         spread = float(np.mean(products**2)) * len(scale) / np.count_nonzero(varies)
         samples = 1 / float(weight @ weight)
-        return spread > CORRELATED + np.count_nonzero(varies) / samples
+        return bool(spread > CORRELATED + np.count_nonzero(varies) / samples)
 
     def _turn(self, weight: np.ndarray) -> None:
         n, p = self.X.shape
