@@ -1,5 +1,6 @@
 """Two distributions of one checkout: what they contain, and what is said where one is missing."""
 
+import importlib.util
 import subprocess
 import sys
 import tomllib
@@ -84,6 +85,19 @@ def test_links_of_the_readme_lead_to_the_repository(monkeypatch):
         "[c](https://forge.example/o/r/blob/v1.0/docs/y.md#z) "
         "[d](https://e.example/f.png) [g](#h)"
     )
+
+
+def test_editable_installs_hold_no_copy_of_the_application():
+    pytest.importorskip("hatchling", reason="hatchling is not installed: make release")
+    path = ROOT / "experiments/hatch_build.py"
+    spec = importlib.util.spec_from_file_location("hatch_build_of_experiments", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    hook = module.CustomBuildHook.__new__(module.CustomBuildHook)
+    for version, held in (("editable", []), ("standard", ["geosoftmax_experiments"])):
+        data = {"force_include": {}}
+        hook.initialize(version, data)
+        assert list(data["force_include"].values()) == held
 
 
 def test_the_table_of_versions_shows_what_was_not_run():

@@ -157,7 +157,7 @@ TAKES_DISTRIBUTION = {
     ("row", "words"),
     [
         ([0.5, 0.5, 0.5], ["sum to 1", "1.5", "Divide"]),
-        ([0.0, 0.0, 0.0], ["sum to 1", "Leave such rows out"]),
+        ([0.0, 0.0, 0.0], ["sum to 1", "leave it out"]),
         ([1.2, -0.2, 0.0], ["negative", "-0.2", "clamp"]),
         ([math.nan, 0.5, 0.5], ["must be a distribution", "NaN"]),
         ([math.inf, 0.0, 0.0], ["must be a distribution", "infinite"]),
@@ -210,11 +210,12 @@ LOSSES = [gs.geometric_logistic_loss, gs.potential_logistic_loss]
         (torch.tensor([-1, 0]), ValueError, ["class indices", "0…2", "-1…0"]),
         (torch.tensor([0]), ValueError, ["(2,)", "(1,)"]),
         (torch.tensor([[0], [1]]), ValueError, ["(2,)", "(2, 1)"]),
+        (torch.eye(2, 3, dtype=torch.int64), ValueError, ["(2,)", "(2, 3)", "target.float()"]),
         (torch.tensor([True, False]), TypeError, ["class indices", "bool"]),
         ([0, 1], TypeError, ["target", "torch.Tensor", "list"]),
         (torch.zeros(2, dtype=torch.int64, device="meta"), ValueError, ["target", "meta", "cpu"]),
     ],
-    ids=["high", "low", "short", "deep", "bool", "list", "meta"],
+    ids=["high", "low", "short", "deep", "one-hot", "bool", "list", "meta"],
 )
 def test_class_indices_must_count_outputs(loss, target, error, words):
     with pytest.raises(error, match=says(*words)):
@@ -490,6 +491,7 @@ def test_repair_refuses_what_has_no_nearest_cost():
     [
         (lambda: LineCost(0), ValueError, ["classes", "at least 1"]),
         (lambda: LineCost(True), TypeError, ["classes", "integer"]),
+        (lambda: LineCost(["poor", "good"]), TypeError, ["positions", "numbers", "poor"]),
         (lambda: LineCost([]), ValueError, ["positions", "non-empty"]),
         (lambda: LineCost([[0.0, 1.0]]), ValueError, ["positions", "vector", "(1, 2)"]),
         (lambda: LineCost([0.0, math.nan]), ValueError, ["positions", "NaN"]),

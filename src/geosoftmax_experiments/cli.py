@@ -89,7 +89,8 @@ def figures(
 ) -> None:
     """Draw the figures of the paper in a minute: 1 to 3 from the library, 4 to 6 from its results.
 
-    training needs the set car in GEOSOFTMAX_DATA; where that is missing, the others are drawn.
+    Figure 3 (training) needs the data set car in the folder GEOSOFTMAX_DATA. Without it, the other
+    figures are drawn.
     """
     from geosoftmax_experiments.figures import run
 

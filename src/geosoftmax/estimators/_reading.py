@@ -108,6 +108,8 @@ def read_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(classes, str):
         listed = [label.strip() for label in classes.split(",")]
         raise ValueError(f"classes must be a list of labels, such as {listed}; got {classes!r}.")
+    if isinstance(classes, (set, frozenset)):
+        raise ValueError("classes must be a list of labels in their order; got a set, without one.")
     ordered = np.asarray(classes)
     if ordered.ndim != 1:
         raise ValueError(

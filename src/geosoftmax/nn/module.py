@@ -188,8 +188,8 @@ def _check_cost(cost: Any, learn_scale: bool) -> None:
     if learn_scale and not cost.scales_freely:
         raise ValueError(
             f"the scale of {cost!r} cannot be learnt: the kernel of a multiple may not be "
-            "positive definite. DenseCost.repair(C, every_scale=True) returns the nearest cost "
-            "that is usable at every scale."
+            "positive definite. DenseCost.repair(C, every_scale=True).cost is the nearest "
+            "cost that is usable at every scale."
         )
     if isinstance(cost.parameter, nn.Parameter) and not cost.is_learnable:
         raise ValueError(f"{cost!r} cannot be learnt by its matrix. {LEARN_PLACES}")

@@ -82,7 +82,10 @@ def check_count(name: str, value: Any) -> int:
 def as_float_tensor(name: str, value: Any) -> Tensor:
     """Return lists, arrays and tensors as a floating tensor, by default float64."""
     try:
-        tensor = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+        array = value if isinstance(value, Tensor) else np.asarray(value)
+        if isinstance(array, np.ndarray) and array.dtype.kind in "US":
+            raise TypeError(f"got text, such as {str(array.flat[0])!r}") from None
+        tensor = torch.as_tensor(array)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{name} could not be read as an array of numbers: {error}") from None
     if tensor.is_complex():
@@ -149,18 +152,18 @@ def check_cost_matrix(C: Tensor) -> None:
     if asymmetry > slack:
         raise ValueError(
             f"cost matrix is not symmetric: C and its transpose differ by {asymmetry:.3g}. "
-            "Use (C + C.T) / 2, or DenseCost.repair(C)."
+            "Use (C + C.T) / 2, or DenseCost.repair(C).cost."
         )
     diagonal = float(C.diagonal(dim1=-2, dim2=-1).abs().amax())
     if diagonal > slack:
         raise ValueError(
             f"cost matrix has a non-zero diagonal (largest {diagonal:.3g}), but the cost from an "
-            "output to itself must be 0. Subtract it, or use DenseCost.repair(C)."
+            "output to itself must be 0. Subtract it, or use DenseCost.repair(C).cost."
         )
     if float(C.amin()) < -slack:
         raise ValueError(
             f"cost matrix has negative entries (smallest {float(C.amin()):.3g}). "
-            "Costs must be at least 0. DenseCost.repair(C) returns the nearest valid cost."
+            "Costs must be at least 0. DenseCost.repair(C).cost is the nearest valid cost."
         )
     check_distinct(C)
     check_positive_definite(C)
@@ -211,7 +214,7 @@ def check_scaled(C: Tensor, factor: Tensor) -> None:
         raise ValueError(
             f"this cost cannot be multiplied by {float(factor.detach()):g}: exp(-C/2) is positive "
             "definite for C itself, but not for that multiple. DenseCost.repair(C, "
-            "every_scale=True) returns the nearest cost that is valid at every scale."
+            "every_scale=True).cost is the nearest cost that is valid at every scale."
         ) from None
 
 
@@ -228,6 +231,6 @@ def check_positive_definite(C: Tensor) -> None:
     if smallest < -slack:
         raise ValueError(
             f"exp(-C/2) is not positive definite: its smallest eigenvalue is {smallest:.3g}. "
-            "DenseCost.repair(C) returns the nearest valid cost. Costs |x - y|^p with 0 < p <= 2 "
+            "DenseCost.repair(C).cost is the nearest valid cost. Costs |x - y|^p with 0 < p <= 2 "
             "(DenseCost.from_points) are always valid."
         )

@@ -28,10 +28,12 @@ def check_index_shape(target: Tensor, scores: Tensor, cost: Cost, dim: Any) -> N
     if leading > 1 and dim is None and target.dim() == leading:
         _ask_for_dim(scores, cost)
     if target.shape != batch:
+        remedy = "For distributions, pass a floating-point target with the shape of scores."
+        if target.shape == scores.shape:
+            remedy = "If it holds distributions or one-hot rows, pass target.float()."
         raise ValueError(
             f"class-index target must have shape {tuple(batch)}, the batch shape of scores "
-            f"{tuple(scores.shape)}; got {tuple(target.shape)}. For distributions, pass a "
-            "floating-point target with the shape of scores."
+            f"{tuple(scores.shape)}; got {tuple(target.shape)}. {remedy}"
         )
     if target.device != scores.device:
         raise ValueError(

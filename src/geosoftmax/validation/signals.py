@@ -75,12 +75,16 @@ def _refuse_signal(name: str, signal: Any, cost: Cost) -> None:
         )
 
 
+def _last(n: int) -> str:
+    return "the last dimension" if n == 1 else f"the last {n} dimensions"
+
+
 def _shape_hint(name: str, signal: Tensor, cost: Cost) -> str:
     n = len(cost.shape)
     if n > 1 and signal.dim() >= 1 and signal.shape[-1] == math.prod(cost.shape):
         return f"Signals must not be flattened: reshape with .unflatten(-1, {cost.shape})."
     if signal.dim() < n:
-        return f"The last {n} dimension(s) hold one sample."
+        return f"One sample takes {_last(n)}."
     shape = tuple(signal.shape[signal.dim() - n :])
     other = f"the cost with {f'{shape[0]} classes' if n == 1 else f'shape {shape}'}"
     axes = fitting_axes(signal, cost)
@@ -155,9 +159,9 @@ def check_distribution_values(name: str, alpha: Tensor, cost: Cost, tolerance: f
         row = total.flatten()[(total - 1).abs().flatten().argmax()]
         remedy = "Divide it by its sum first."
         if float(row) == 0:
-            remedy = "Leave such rows out: nothing is known of them, as of a point that is missing."
+            remedy = "Such a row says nothing: leave it out of the batch."
         raise ValueError(
-            f"{name} must sum to 1 over the outputs (the last {len(dims)} dimension(s), or dim); "
+            f"{name} must sum to 1 over the outputs ({_last(len(dims))}, or dim); "
             f"a row sums to {float(row):.6g} (tolerance {tolerance:g}). {remedy}"
         )
 

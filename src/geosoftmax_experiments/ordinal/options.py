@@ -51,7 +51,7 @@ class TableOptions:
         typer.Option(
             help="Missing values: refuse them, drop their rows (empty predictions), or impute "
             "medians and most frequent categories.",
-            show_default="as in the fit, there refuse",
+            show_default="refuse; in predict, as in fit",
             rich_help_panel=_PANEL,
         ),
     ] = None

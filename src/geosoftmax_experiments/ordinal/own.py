@@ -75,6 +75,8 @@ def fit_table(options: FitOptions, console: Console) -> OrdinalModel:
         warnings.simplefilter("ignore", UndefinedMetricWarning)  # NaN, where a fold has one class
         validation = _validate(samples, options.decision, console)
         model = _fit_all(samples, options)
+    if (options.output / "model.json").exists():
+        _say(console, ["Replacing the model that was in this folder."])
     save_model(model, options.output)
     write_own_report(options.output, options.table.name, model, samples, validation)
     _print_scores(validation, console)

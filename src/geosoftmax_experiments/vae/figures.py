@@ -62,7 +62,8 @@ def draw_curves(rows: Rows, weight: float, part: str) -> Figure:
     for axis, label in zip(axes, AXES.values(), strict=True):
         axis.set_xlabel(label, fontsize=9)
         _log_axis(axis, "y")
-    axes[0].set_title(f"runs that end at {rate:.1f} nats of latent KL", fontsize=10)
+    title = f"during training, interpolated between runs to end at {rate:.1f} nats where possible"
+    figure.suptitle(title, fontsize=10)
     axes[0].xaxis.set_major_locator(MaxNLocator(integer=True))
     axes[0].set_ylabel(f"{MEASURES['hausdorff']}, {part}", fontsize=9)
     axes[1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))

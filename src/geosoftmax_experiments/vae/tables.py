@@ -128,13 +128,13 @@ def sentence(verdict: Verdict) -> str:
     name, what = LAYERS[verdict.loss].label, DIRECTION[verdict.direction]
     share = f"{verdict.lower} of {verdict.points} rates"
     if not verdict.points:
-        result = "no rate in common with softmax; sweep other weights"
+        result = "no rate in common with softmax: more weights are needed"
     elif verdict.dominates:
         result = f"**below softmax everywhere** ({share}, and at all {verdict.runs} of softmax)"
     elif verdict.lower_everywhere:
         result = (
-            f"below softmax at {share}, but at {verdict.above} of {verdict.runs} of softmax: "
-            "sweep other weights"
+            f"below softmax at {share}. But only {verdict.above} of the {verdict.runs} runs of "
+            "softmax lie above it: more weights are needed to compare the rest"
         )
     elif not verdict.lower:
         result = f"above softmax everywhere ({share})"

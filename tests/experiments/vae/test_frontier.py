@@ -66,7 +66,7 @@ def test_a_frontier_dominates_only_if_it_does_so_at_the_rates_of_softmax():
         assert (verdict.above, verdict.runs) == (4, 6)
         assert verdict.closest == pytest.approx(1.6)
         assert not verdict.dominates
-        assert "but at 4 of 6 of softmax: sweep other weights" in sentence(verdict)
+        assert "only 4 of the 6 runs of softmax lie above it" in sentence(verdict)
     known = rows(0.8)  # at the lowest of softmax's rates there is nothing to compare
     for verdict in verdicts(known[(known["loss"] == "softmax") | (known["weight"] < 10)]):
         assert (verdict.above, verdict.runs) == (2, 6)

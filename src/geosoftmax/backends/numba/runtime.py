@@ -27,8 +27,8 @@ WORTH_BALANCING = 1 << 22
 #: Seconds of compilation after which a line is printed for the user.
 PATIENCE = 2.0
 NOTICE = (
-    "geosoftmax: compiling kernels for this machine. This happens once for an installation and may "
-    "take half a minute."
+    "geosoftmax: compiling kernels for this machine. It happens once for each kind of cost "
+    "after installing, and may take half a minute."
 )
 
 # Before any other part of numba is loaded: what it declares first it tries first, and its rules for
