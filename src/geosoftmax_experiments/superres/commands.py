@@ -192,13 +192,11 @@ def localize(options: LocalizeOptions) -> None:
         console.print(_alike(settings.brightness, options.gain), soft_wrap=True)
     choices: dict[str, Any] = {"method": options.method, "pixel": side, "gain": options.gain}
     choices |= {"background": background, "device": options.device}
-    digest = hashlib.sha256(options.stack.read_bytes()).hexdigest()
-    made = words(settings, choices, digest)
+    made = words(settings, choices, hashlib.sha256(options.stack.read_bytes()).hexdigest())
     check_output(options.output, made, fresh=options.fresh)
     rows, speed = _run(options, frames, settings, choices, made, backend, console)
-    write_positions(
-        options.output, rows, Movie(len(frames), frames.shape[1], frames.shape[2], side)
-    )
+    movie = Movie(len(frames), frames.shape[1], frames.shape[2], side)
+    write_positions(options.output, rows, movie)
     record_settings(options.output, made)
     if options.image is not None:
         picture.save(options.image, picture.render(rows, frames.shape[1:], side), frames, side)
