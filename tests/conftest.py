@@ -26,6 +26,10 @@ TOLERANCES = {
 
 #: torch.compile instantiates rules of autograd, and warns of it itself.
 compiles = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+needs_torch_2_7 = pytest.mark.skipif(
+    tuple(map(int, torch.__version__.split(".")[:2])) < (2, 7),
+    reason="torch 2.6 compiles neither gradients of a learnt cost nor dynamic=True",
+)
 
 
 def assert_close(actual, expected, dtype=None, **kwargs):

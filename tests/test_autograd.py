@@ -26,7 +26,7 @@ from geosoftmax import (
     smooth_scores,
 )
 from geosoftmax.operators import Options
-from tests.conftest import compiles
+from tests.conftest import compiles, needs_torch_2_7
 from tests.generators import randn
 
 F64 = torch.float64
@@ -289,6 +289,7 @@ def test_compile(name, keys):
     compiled_like_eager(all_of, f, a.log(), b.log())
 
 
+@needs_torch_2_7
 @compiles
 @few
 def test_compile_a_learnt_scale(name):
@@ -298,6 +299,7 @@ def test_compile_a_learnt_scale(name):
     compiled_like_eager(lambda f, s: geometric_logistic_loss(f, a, cost * s), f, scale)
 
 
+@needs_torch_2_7
 @compiles
 @few
 def test_compile_with_symbols_from_the_start(name):

@@ -438,7 +438,7 @@ def test_inputs_are_left_alone():
         ({"decision": "best"}, "decision must be one of 'auto', 'median'.*got 'best'"),
         ({"classes": [0, 1, 2, 2, 3]}, "classes has a label twice"),
         ({"classes": [[0, 1], [2, 3]]}, "classes must be a list of labels"),
-        ({"classes": {0, 1, 2, 3}}, "got a set"),
+        ({"classes": {0, 1, 2, 3}}, "got a set, which has none"),
         ({"class_weight": "heavy"}, "class_weight"),
     ],
 )

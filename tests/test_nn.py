@@ -18,7 +18,7 @@ from geosoftmax import (
     nn,
 )
 from geosoftmax.solvers import plans
-from tests.conftest import compiles
+from tests.conftest import compiles, needs_torch_2_7
 
 COSTS = {
     "zero-one": ZeroOneCost(4) * 1.5,
@@ -493,7 +493,7 @@ def test_repr_tells_what_is_not_the_default():
 
 
 @compiles
-@pytest.mark.parametrize("learn_scale", [False, True])
+@pytest.mark.parametrize("learn_scale", [False, pytest.param(True, marks=needs_torch_2_7)])
 def test_compiled_inside_a_model(learn_scale):
     layer = nn.GeometricSoftmax(COSTS["line"], learn_scale=learn_scale)
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), layer)

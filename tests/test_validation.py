@@ -209,7 +209,7 @@ LOSSES = [gs.geometric_logistic_loss, gs.potential_logistic_loss]
         (torch.tensor([0, 3]), ValueError, ["class indices", "0…2", "0…3"]),
         (torch.tensor([-1, 0]), ValueError, ["class indices", "0…2", "-1…0"]),
         (torch.tensor([0]), ValueError, ["(2,)", "(1,)"]),
-        (torch.tensor([[0], [1]]), ValueError, ["(2,)", "(2, 1)"]),
+        (torch.tensor([[0], [1]]), ValueError, ["(2,)", "(2, 1)", "squeeze(-1)"]),
         (torch.eye(2, 3, dtype=torch.int64), ValueError, ["(2,)", "(2, 3)", "target.float()"]),
         (torch.tensor([True, False]), TypeError, ["class indices", "bool"]),
         ([0, 1], TypeError, ["target", "torch.Tensor", "list"]),

@@ -135,6 +135,8 @@ def page(rows: list[dict]) -> str:
         "Written by `make compat`. It installs the wheel of the library in scratch environments.",
         f"These tests are run there: {', '.join(TESTS)}.",
         "Torch `+cpu` is the build for CPUs, `+cu…` the ordinary one on a machine without a GPU.",
+        "Torch 2.6 cannot compile (`torch.compile`) the gradients of a learnt cost, nor with "
+        "`dynamic=True`: those tests are skipped there.",
         "",
         f"| Python | packages | {' | '.join(SHOWN)} | result | date |",
         "|---" * (len(SHOWN) + 4) + "|",

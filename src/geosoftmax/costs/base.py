@@ -288,7 +288,7 @@ class Cost(ABC):
     @classmethod
     def _make(cls, fields: dict[str, Any]) -> Self:
         cost = object.__new__(cls)  # torch 2.6 compiles no cls.__new__(cls)
-        cls._set(cost, fields)
+        cost._set(fields)
         return cost
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -109,7 +109,9 @@ def read_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
         listed = [label.strip() for label in classes.split(",")]
         raise ValueError(f"classes must be a list of labels, such as {listed}; got {classes!r}.")
     if isinstance(classes, (set, frozenset)):
-        raise ValueError("classes must be a list of labels in their order; got a set, without one.")
+        raise ValueError(
+            "classes must be a list of labels in their order; got a set, which has none."
+        )
     ordered = np.asarray(classes)
     if ordered.ndim != 1:
         raise ValueError(

@@ -158,7 +158,8 @@ def check_cost_matrix(C: Tensor) -> None:
     if diagonal > slack:
         raise ValueError(
             f"cost matrix has a non-zero diagonal (largest {diagonal:.3g}), but the cost from an "
-            "output to itself must be 0. Subtract it, or use DenseCost.repair(C).cost."
+            "output to itself must be 0. If these are similarities, turn them into costs first, "
+            "such as 1 - S. If they are costs, use DenseCost.repair(C).cost."
         )
     if float(C.amin()) < -slack:
         raise ValueError(

@@ -31,6 +31,8 @@ def check_index_shape(target: Tensor, scores: Tensor, cost: Cost, dim: Any) -> N
         remedy = "For distributions, pass a floating-point target with the shape of scores."
         if target.shape == scores.shape:
             remedy = "If it holds distributions or one-hot rows, pass target.float()."
+        elif target.shape == (*batch, 1):
+            remedy = "Pass target.squeeze(-1)."
         raise ValueError(
             f"class-index target must have shape {tuple(batch)}, the batch shape of scores "
             f"{tuple(scores.shape)}; got {tuple(target.shape)}. {remedy}"
