@@ -82,10 +82,7 @@ def check_count(name: str, value: Any) -> int:
 def as_float_tensor(name: str, value: Any) -> Tensor:
     """Return lists, arrays and tensors as a floating tensor, by default float64."""
     try:
-        array = value if isinstance(value, Tensor) else np.asarray(value)
-        if isinstance(array, np.ndarray) and array.dtype.kind in "US":
-            raise TypeError(f"got text, such as {str(array.flat[0])!r}") from None
-        tensor = torch.as_tensor(array)
+        tensor = value if isinstance(value, Tensor) else _tensor_of(np.asarray(value))
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{name} could not be read as an array of numbers: {error}") from None
     if tensor.is_complex():
@@ -93,6 +90,12 @@ def as_float_tensor(name: str, value: Any) -> Tensor:
     if isinstance(value, Tensor) and tensor.is_floating_point():
         return tensor
     return tensor.to(torch.float64)
+
+
+def _tensor_of(array: np.ndarray) -> Tensor:
+    if array.dtype.kind in "US":
+        raise TypeError(f"got text, such as {str(array.flat[0])!r}")
+    return torch.as_tensor(array)
 
 
 def check_has_values(name: str, value: Any) -> None:
