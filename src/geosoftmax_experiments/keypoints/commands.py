@@ -14,7 +14,7 @@ from geosoftmax_experiments.options import BackendOptions, check_picture, parsed
 
 if TYPE_CHECKING:  # the command line starts fast: commands import what they need
     from geosoftmax_experiments.data.keypoints import Frames
-    from geosoftmax_experiments.keypoints.training import Recipe
+    from geosoftmax_experiments.keypoints.model import Recipe
 
 __all__ = ["app"]
 
@@ -61,7 +61,7 @@ class RecipeOptions:
 
     def recipe(self) -> Recipe:
         """Return the recipe that was asked for."""
-        from geosoftmax_experiments.keypoints.training import Recipe
+        from geosoftmax_experiments.keypoints.model import Recipe
 
         asked = {field.name: getattr(self, field.name) for field in fields(Recipe)}
         asked = {name: value for name, value in asked.items() if value is not None}

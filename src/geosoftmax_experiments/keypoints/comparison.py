@@ -21,8 +21,9 @@ from geosoftmax import __version__
 from geosoftmax_experiments.data.keypoints import Frames
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.keypoints.losses import LOSSES, Setting, setting_name
+from geosoftmax_experiments.keypoints.model import Recipe
 from geosoftmax_experiments.keypoints.splits import KINDS, Split, inner_split, make_split
-from geosoftmax_experiments.keypoints.training import Recipe, device_of, predict, train
+from geosoftmax_experiments.keypoints.training import device_of, predict, train
 from geosoftmax_experiments.runs import Backend, Unit, run
 from geosoftmax_experiments.store import Store, versions
 
