@@ -183,6 +183,9 @@ class CompareOptions(BackendOptions, RecipeOptions):
     settings: Annotated[
         int | None, _option("Settings of a loss to choose among.", show_default="6", min=1, max=6)
     ] = None
+    timing: Annotated[
+        bool, _option("On a GPU, time training steps and predictions, once all else is done.")
+    ] = True
 
 
 @app.command()
@@ -197,6 +200,7 @@ def compare(options: CompareOptions) -> None:
     from geosoftmax_experiments.keypoints.losses import LOSSES
     from geosoftmax_experiments.keypoints.report import console_table, write_report
     from geosoftmax_experiments.keypoints.splits import read_size
+    from geosoftmax_experiments.keypoints.timing import time_losses
     from geosoftmax_experiments.keypoints.training import device_of
 
     console = Console()
@@ -229,8 +233,11 @@ def compare(options: CompareOptions) -> None:
     )
     with comparison.store.opened(fresh=options.fresh) as store:
         comparison.run(store, backend, console)
-        page = write_report(comparison, store)
-    console.print(console_table(comparison, store))
+        results = comparison.results(store)
+        if options.timing and on_gpu:
+            time_losses(comparison, results.chosen, console)
+        page = write_report(comparison, store, results)
+    console.print(console_table(results))
     console.print(f"Report saved to {page.resolve()}", soft_wrap=True)
     if options.quick:
         console.print(

@@ -16,7 +16,7 @@ from geosoftmax_experiments.keypoints.losses import Setting
 from geosoftmax_experiments.keypoints.model import Model, Recipe
 from geosoftmax_experiments.keypoints.steps import Training
 
-__all__ = ["Prediction", "device_of", "predict", "train"]
+__all__ = ["Prediction", "device_of", "now", "predict", "train"]
 
 #: Frames that are predicted at a time.
 CHUNK = 16
@@ -111,11 +111,11 @@ def predict(model: Model, pictures: np.ndarray, device: torch.device) -> Predict
     seconds = {"network": 0.0, "head": 0.0}
     for first in range(0, len(pictures), CHUNK):
         frames = torch.from_numpy(pictures[first : first + CHUNK]).to(device) / 255
-        start = _now(device)
+        start = now(device)
         maps = model(frames)
-        middle = _now(device)
+        middle = now(device)
         alpha = model.head.alpha(maps)
-        end = _now(device)
+        end = now(device)
         seconds = {
             "network": seconds["network"] + middle - start,
             "head": seconds["head"] + end - middle,
@@ -136,7 +136,8 @@ def predict(model: Model, pictures: np.ndarray, device: torch.device) -> Predict
     )
 
 
-def _now(device: torch.device) -> float:
+def now(device: torch.device) -> float:
+    """Return the time in seconds at which a device has done all that it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()

@@ -8,7 +8,7 @@ import torch
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.keypoints.augmentation import augment, draw_moves
 from geosoftmax_experiments.keypoints.losses import LOSSES
-from geosoftmax_experiments.keypoints.measures import calibration, differences, errors
+from geosoftmax_experiments.keypoints.measures import calibration, differences, errors, standing
 from geosoftmax_experiments.keypoints.model import Model, Recipe
 from geosoftmax_experiments.keypoints.network import UNet, grid_of
 from geosoftmax_experiments.keypoints.saved import Description, load_model, save_model
@@ -148,6 +148,47 @@ def test_differences_that_are_chance_and_those_that_are_not():
     assert found["dsnt"]["near_low"] > 0
     (row,) = errors(table("mse", np.array([1.0, 2.0, 6.0]), np.ones(3))).to_dict("records")
     assert (row["mean"], row["median"], row["near"]) == pytest.approx((3, 2, 2 / 3))
+
+
+def test_intervals_are_those_of_frames_drawn_one_by_one():
+    rng = np.random.default_rng(2)
+    ours, theirs = rng.exponential(3, (2, 61))
+    tables = [table(loss, e, e, frames=16) for loss, e in (("geometric", ours), ("mse", theirs))]
+    (row,) = differences(pd.concat(tables), "geometric", seed=5).to_dict("records")
+    draws = np.random.default_rng(5).integers(16, size=(2000, 16))
+    for name, measure in (
+        ("mean", np.mean),
+        ("median", np.median),
+        ("near", lambda error: np.mean(error <= 2)),
+    ):
+        assert row[name] == pytest.approx(measure(ours) - measure(theirs))
+        apart = []
+        for draw in draws:
+            places = np.concatenate([np.arange(frame, 61, 16) for frame in draw])
+            apart.append(measure(ours[places]) - measure(theirs[places]))
+        low, high = np.quantile(apart, [0.025, 0.975])
+        assert (row[f"{name}_low"], row[f"{name}_high"]) == pytest.approx((low, high))
+
+
+def test_standing_counts_the_cells_where_ours_is_best_or_behind():
+    rng = np.random.default_rng(3)
+    error = rng.exponential(1.9, 400)
+    cells = {
+        20: (error - 0.3).clip(0),
+        30: rng.permutation(error) * 1.0001,
+        60: error + 2,
+        80: error,
+    }
+    rows = pd.concat(
+        [table("geometric", value, value, size=size) for size, value in cells.items()]
+        + [table("mse", error, error, size=size) for size in cells]
+        + [table("dsnt", error + 1, error, size=size) for size in cells]
+    )
+    found = standing(errors(rows), differences(rows, "geometric"), "geometric")
+    counts = found.set_index("measure")[["best", "close", "behind"]]
+    assert tuple(counts.loc["mean"]) == (2, 1, 1)  # a tie is best
+    assert (counts.sum(axis=1) == 4).all()
+    assert (counts["behind"] == 1).all()
 
 
 # ------------------------------------------------------------------ training
