@@ -9,6 +9,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from rich.table import Table
 
 from geosoftmax_experiments.figures.style import BLUE, GREEN, ORANGE, PURPLE, SKY, SMALL, plain
@@ -117,9 +118,9 @@ def _add_summary(report: Report, found: pd.DataFrame, apart: pd.DataFrame) -> No
     names = {"mean": "mean error", "median": "median error", "near": f"share within {NEAR:g} px"}
     report.add(
         "## In short",
-        f"In how many of the {len(found.groupby(['kind', 'size']))} tables below "
-        f"{LABELS[OURS]} is best, and is behind the best loss there. The best is looked for in the "
-        "test errors themselves, which flatters it.",
+        f"Sizes and kinds of split ({len(found.groupby(['kind', 'size']))} in all): in how many "
+        f"{LABELS[OURS]} is best, and in how many it is behind the best loss there. The best is "
+        "looked for in the test errors themselves, which flatters it.",
     )
     table = standing(found, apart, OURS)
     report.add_table(
@@ -195,13 +196,22 @@ def _draw_errors(rows: Any) -> Figure:
             share = np.arange(1, len(error) + 1) / len(error)
             width = 2.2 if loss in (OURS, *CONTROLS) else 1.2
             axis.plot(error, share, color=colours[loss], lw=width, label=LABELS[loss])
+        axis.axvline(NEAR, color="#999999", lw=0.8)
         axis.set_xscale("log")
         axis.set_xlim(0.5, max(20, float(rows["error"].quantile(0.98))))
         axis.set_ylim(0, 1)
+        _plain_ticks(axis.xaxis, (1, 2, 5))
         plain(axis, f"{size} training frames, {kind}", "error in pixels", "share of the points")
     handles, labels = axes.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper", fontsize=SMALL, frameon=False)
     return figure
+
+
+def _plain_ticks(axis: Any, subs: tuple[int, ...]) -> None:
+    """Label a logarithmic axis with plain numbers: `subs` times powers of ten."""
+    axis.set_major_locator(LogLocator(subs=subs))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 # ------------------------------------------------------------------ confidence
@@ -248,13 +258,17 @@ def _draw_confidence(rows: pd.DataFrame, losses: list[str]) -> Figure:
     )  # fmt: skip
     for axis in axes.flat[len(losses) :]:
         axis.set_visible(False)
+    both: Any = rows.loc[rows["loss"].isin(losses), ["spread", "error"]].clip(lower=0.05)
+    ends = [both.min().min(), both.max().max()]
     for axis, loss in zip(axes.flat, losses, strict=False):
         part: Any = rows[rows["loss"] == loss]
         sure = part["spread"].clip(lower=0.05)
         axis.plot(sure, part["error"].clip(lower=0.05), ".", ms=2.5, alpha=0.4, color=BLUE)
-        axis.plot([0.05, 500], [0.05, 500], color="#999999", lw=0.8)
+        axis.plot(ends, ends, color="#999999", lw=0.8)
         axis.set_xscale("log")
         axis.set_yscale("log")
+        _plain_ticks(axis.xaxis, (1,))
+        _plain_ticks(axis.yaxis, (1,))
         plain(axis, LABELS[loss])
     figure.supxlabel("predicted spread in pixels (grey: equal to the error)", fontsize=SMALL)
     figure.supylabel("error in pixels", fontsize=SMALL)

@@ -22,6 +22,8 @@ __all__ = ["AdamW", "Training", "one_cycle"]
 
 #: The share of the steps in which the learning rate rises; then it falls along a cosine.
 RISE = 0.1
+#: The momentum at both ends of the cycle, and at its top.
+SLOW, FAST = 0.95, 0.85
 #: Of AdamW: the share of the squared gradients that is kept, what keeps divisors from 0, the decay.
 BETA, EPSILON, DECAY = 0.999, 1e-8, 1e-3
 #: Torch exports no operations on lists of tensors to type checkers.
@@ -35,24 +37,29 @@ REPLAYING = ("cuda",)
 def one_cycle(peak: float, steps: int) -> Iterator[tuple[float, ...]]:
     """Yield the numbers of each step of `AdamW`, with learning rate and momentum in one cycle.
 
-    They are those of torch's AdamW and OneCycleLR, which computes rate and momentum here.
+    They are those of torch's AdamW with its OneCycleLR. Making one of torch's optimisers imports
+    its compiler, which takes a second.
     """
-    optimiser = torch.optim.AdamW([torch.zeros(1)], peak)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, peak, total_steps=steps, pct_start=RISE
-    )
-    for step in range(1, steps + 1):
-        group = optimiser.param_groups[0]
-        rate, momentum = group["lr"], group["betas"][0]
+    first, last = peak / 25, peak / 25 / 10**4
+    top, end = RISE * steps - 1, steps - 1
+    for step in range(steps):
+        if step <= top:
+            done = step / top if top else 1.0
+            rate, momentum = _cosine(first, peak, done), _cosine(SLOW, FAST, done)
+        else:
+            done = (step - top) / (end - top)
+            rate, momentum = _cosine(peak, last, done), _cosine(FAST, SLOW, done)
         yield (
             1 - rate * DECAY,
             momentum,
             1 - momentum,
-            rate / (1 - momentum**step),
-            1 / math.sqrt(1 - BETA**step),
+            rate / (1 - momentum ** (step + 1)),
+            1 / math.sqrt(1 - BETA ** (step + 1)),
         )
-        optimiser.step()
-        schedule.step()
+
+
+def _cosine(start: float, end: float, done: float) -> float:
+    return end + (start - end) / 2 * (1 + math.cos(math.pi * done))
 
 
 class AdamW:
@@ -141,8 +148,11 @@ class Training:
 
     def finish(self) -> Model:
         """Return the network, to predict with; give back the memory of the recorded step."""
-        self._replayed = None
+        recorded, self._replayed = self._replayed is not None, None
         self.model.zero_grad(set_to_none=True)
+        if recorded:
+            # Torch keeps the memory of a graph that is gone: other processes on the GPU need it.
+            torch.cuda.empty_cache()
         return self.model.eval()
 
     def _draw(self) -> tuple[Tensor, Tensor, Tensor]:

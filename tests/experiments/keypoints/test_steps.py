@@ -93,6 +93,30 @@ def test_adamw_in_one_cycle_is_that_of_torch():
         torch.testing.assert_close(one, another, rtol=1e-5, atol=1e-6)
 
 
+def test_ten_steps_have_a_rise_of_one():
+    """Torch divides by zero there."""
+    numbers = list(one_cycle(2e-3, 10))
+    assert [round(momentum, 3) for _, momentum, *_ in numbers][:: len(numbers) - 1] == [0.85, 0.95]
+    assert np.isfinite(numbers).all()
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 20, 300])
+def test_one_cycle_is_that_of_torch(count):
+    optimiser = torch.optim.AdamW([torch.zeros(1)], lr=2e-3, weight_decay=1e-3)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser, 2e-3, total_steps=count, pct_start=0.1
+    )
+    for step, (decay, momentum, fresh, rate, root) in enumerate(one_cycle(2e-3, count), start=1):
+        (group,) = optimiser.param_groups
+        beta, other = group["betas"]
+        assert decay == pytest.approx(1 - group["lr"] * 1e-3)
+        assert (momentum, 1 - fresh) == pytest.approx((beta, beta))
+        assert rate == pytest.approx(group["lr"] / (1 - beta**step))
+        assert root == pytest.approx((1 - other**step) ** -0.5)
+        optimiser.step()
+        schedule.step()
+
+
 def test_points_move_by_the_inverse_of_the_map_of_frames():
     """The closed form against a solver, in float64."""
     moves = 2 * torch.rand(5, 6, generator=torch.Generator().manual_seed(1)).double() - 1
