@@ -187,7 +187,7 @@ def test_a_gpu_replays_what_it_would_do(loss, recorded):
     assert len(recorded) == 1
     assert callable(recorded[0])
     for name, value in one.items():
-        if name == "network.last.bias":  # losses do not depend on it: its gradient is rounding
+        if name == "network.last.bias":  # softmaxes do not depend on it: its gradient is rounding
             continue
         torch.testing.assert_close(other[name], value, rtol=1e-3, atol=1e-3)
     counts = [name for name in one if name.endswith("num_batches_tracked")]
