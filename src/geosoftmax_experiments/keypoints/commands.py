@@ -14,7 +14,7 @@ from geosoftmax_experiments.options import BackendOptions, check_picture, parsed
 
 if TYPE_CHECKING:  # the command line starts fast: commands import what they need
     from geosoftmax_experiments.data.keypoints import Frames
-    from geosoftmax_experiments.keypoints.training import Recipe
+    from geosoftmax_experiments.keypoints.model import Recipe
 
 __all__ = ["app"]
 
@@ -61,7 +61,7 @@ class RecipeOptions:
 
     def recipe(self) -> Recipe:
         """Return the recipe that was asked for."""
-        from geosoftmax_experiments.keypoints.training import Recipe
+        from geosoftmax_experiments.keypoints.model import Recipe
 
         asked = {field.name: getattr(self, field.name) for field in fields(Recipe)}
         asked = {name: value for name, value in asked.items() if value is not None}
@@ -183,6 +183,9 @@ class CompareOptions(BackendOptions, RecipeOptions):
     settings: Annotated[
         int | None, _option("Settings of a loss to choose among.", show_default="6", min=1, max=6)
     ] = None
+    timing: Annotated[
+        bool, _option("On a GPU, time training steps and predictions, once all else is done.")
+    ] = True
 
 
 @app.command()
@@ -197,6 +200,7 @@ def compare(options: CompareOptions) -> None:
     from geosoftmax_experiments.keypoints.losses import LOSSES
     from geosoftmax_experiments.keypoints.report import console_table, write_report
     from geosoftmax_experiments.keypoints.splits import read_size
+    from geosoftmax_experiments.keypoints.timing import time_losses
     from geosoftmax_experiments.keypoints.training import device_of
 
     console = Console()
@@ -229,8 +233,11 @@ def compare(options: CompareOptions) -> None:
     )
     with comparison.store.opened(fresh=options.fresh) as store:
         comparison.run(store, backend, console)
-        page = write_report(comparison, store)
-    console.print(console_table(comparison, store))
+        results = comparison.results(store)
+        if options.timing and on_gpu:
+            time_losses(comparison, results.chosen, console)
+        page = write_report(comparison, store, results)
+    console.print(console_table(results))
     console.print(f"Report saved to {page.resolve()}", soft_wrap=True)
     if options.quick:
         console.print(

@@ -21,12 +21,13 @@ from geosoftmax import __version__
 from geosoftmax_experiments.data.keypoints import Frames
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.keypoints.losses import LOSSES, Setting, setting_name
+from geosoftmax_experiments.keypoints.model import Recipe
 from geosoftmax_experiments.keypoints.splits import KINDS, Split, inner_split, make_split
-from geosoftmax_experiments.keypoints.training import Recipe, device_of, predict, train
+from geosoftmax_experiments.keypoints.training import device_of, predict, train
 from geosoftmax_experiments.runs import Backend, Unit, run
 from geosoftmax_experiments.store import Store, versions
 
-__all__ = ["Chosen", "Comparison", "Test", "Trial"]
+__all__ = ["Choices", "Chosen", "Comparison", "Results", "Test", "Trial", "named_setting"]
 
 #: Raised when results change their meaning: older folders are then refused.
 FORMAT = 1
@@ -49,6 +50,28 @@ class Chosen(NamedTuple):
     error: float
 
 
+Choices = dict[tuple[str, int, str], Chosen]
+
+
+class Results(NamedTuple):
+    """What was measured.
+
+    Attributes
+    ----------
+    chosen : dict of Chosen
+        By kind of split, size and loss.
+    tests, inner : DataFrame
+        A row for each point of each test, by the chosen decoder, and of the chosen trials.
+    decoders : DataFrame
+        The mean test error by every decoder, not only the chosen one.
+    """
+
+    chosen: Choices
+    tests: pd.DataFrame
+    inner: pd.DataFrame
+    decoders: pd.DataFrame
+
+
 @dataclass(frozen=True)
 class Trial(Unit):
     """A setting of a loss on the inner split."""
@@ -66,7 +89,7 @@ class Trial(Unit):
     def work(self, shared: Shared) -> dict[str, Any]:
         """Train and predict."""
         split = inner_split(len(shared.frames), self.size, self.kind)
-        return _measure(shared, split, self.loss, _named(self.loss, self.setting), 0)
+        return _measure(shared, split, self.loss, named_setting(self.loss, self.setting), 0)
 
 
 @dataclass(frozen=True)
@@ -92,11 +115,11 @@ class Test(Unit):
         """Train and predict."""
         split = make_split(len(shared.frames), self.size, self.kind, self.split)
         seed = 1 + 1000 * self.split + self.seed
-        return _measure(shared, split, self.loss, _named(self.loss, self.setting), seed)
+        return _measure(shared, split, self.loss, named_setting(self.loss, self.setting), seed)
 
 
-def _named(loss: str, name: str) -> Setting:
-    """Return a setting by its name, which files have: numbers would change with the table."""
+def named_setting(loss: str, name: str) -> Setting:
+    """Return a setting of a loss by its name, which files have: numbers change with the table."""
     return next(one for one in LOSSES[loss][1] if setting_name(one) == name)
 
 
@@ -177,7 +200,7 @@ class Comparison:
             "recipe": asdict(self.recipe),
             "versions": {"geosoftmax": __version__, **versions("torch", "numpy")},
         }
-        return Store(self.folder, settings)
+        return Store(self.folder, settings, beside=("timing.json",))
 
     def trials(self) -> list[Trial]:
         """Return the trials, setting by setting, so that a part of the work covers all losses."""
@@ -190,9 +213,8 @@ class Comparison:
             if k < len(LOSSES[loss][1])
         ]
 
-    def tests(self, store: Store) -> list[Test]:
+    def tests(self, chosen: Choices) -> list[Test]:
         """Return the tests, split by split, once the trials are done."""
-        chosen = self.chosen(store)
         return [
             Test(kind, size, split, seed, loss, chosen[kind, size, loss].setting)
             for seed in range(self.seeds)
@@ -206,11 +228,12 @@ class Comparison:
         """Do what is missing."""
         shared = Shared(self.frames, self.shape, self.recipe, self.device)
         run(store, self.trials(), shared, backend, console, doing="choosing settings")
-        run(store, self.tests(store), shared, backend, console, doing="testing")
+        tests = self.tests(self.chosen(store))
+        run(store, tests, shared, backend, console, doing="testing")
 
-    def chosen(self, store: Store) -> dict[tuple[str, int, str], Chosen]:
+    def chosen(self, store: Store) -> Choices:
         """Return the setting and decoder of least mean error on the inner split, for each loss."""
-        best: dict[tuple[str, int, str], Chosen] = {}
+        best: Choices = {}
         for trial in self.trials():
             result = store.read(trial.key, _is_whole)
             for decoder in result["points"]:
@@ -220,36 +243,28 @@ class Comparison:
                     best[key] = Chosen(trial.setting, decoder, error)
         return best
 
-    def rows(self, store: Store) -> pd.DataFrame:
-        """Return a row for each point of each test, by the chosen decoder; also of the trials."""
+    def results(self, store: Store) -> Results:
+        """Read all that was measured."""
         chosen = self.chosen(store)
-        tables = []
-        for unit in self.tests(store):
-            result = store.read(unit.key, _is_whole)
-            key = (unit.kind, unit.size, unit.loss)
-            tables.append(self._table(result, chosen[key], part="test", **asdict(unit)))
-        for (kind, size, loss), choice in chosen.items():
-            unit = Trial(kind, size, loss, choice.setting)
-            result = store.read(unit.key, _is_whole)
-            tables.append(self._table(result, choice, part="inner", **asdict(unit)))
-        rows: Any = pd.concat(tables, ignore_index=True)
-        return rows[rows["error"].notna()].reset_index(drop=True)
-
-    def decoders(self, store: Store) -> pd.DataFrame:
-        """Return the mean test error by every decoder, not only the chosen one."""
-        found = []
-        for unit in self.tests(store):
-            result = store.read(unit.key, _is_whole)
+        tests, inner, decoders = [], [], []
+        for unit in self.tests(chosen):
+            result, of = store.read(unit.key, _is_whole), asdict(unit)
+            tests.append(self._table(result, chosen[unit.kind, unit.size, unit.loss], of))
             for decoder in result["points"]:
                 error = float(np.nanmean(self._errors(result, decoder)))
-                found.append({**asdict(unit), "decoder": decoder, "error": error})
-        return pd.DataFrame(found)
+                decoders.append({**of, "decoder": decoder, "error": error})
+        for (kind, size, loss), choice in chosen.items():
+            unit = Trial(kind, size, loss, choice.setting)
+            inner.append(self._table(store.read(unit.key, _is_whole), choice, asdict(unit)))
+        return Results(chosen, _present(tests), _present(inner), pd.DataFrame(decoders))
 
-    def _table(self, result: dict[str, Any], choice: Chosen, **others: Any) -> pd.DataFrame:
+    def _table(
+        self, result: dict[str, Any], choice: Chosen, others: dict[str, Any]
+    ) -> pd.DataFrame:
         errors = self._errors(result, choice.decoder)
         n, parts = errors.shape
         columns = {name: np.ravel(result[name]) for name in ("spread", "entropy", "likelihood")}
-        others |= {
+        others = others | {
             "setting": choice.setting,
             "decoder": choice.decoder,
             "seconds": result["seconds"],
@@ -269,6 +284,12 @@ class Comparison:
     def _errors(self, result: dict[str, Any], decoder: str) -> np.ndarray:
         true = self.frames.labels.points[np.asarray(result["frames"])]
         return np.linalg.norm(np.asarray(result["points"][decoder]) - true, axis=-1)
+
+
+def _present(tables: list[pd.DataFrame]) -> pd.DataFrame:
+    """Return the rows of points that are labelled."""
+    rows: Any = pd.concat(tables, ignore_index=True)
+    return rows[rows["error"].notna()].reset_index(drop=True)
 
 
 def _is_whole(result: Any) -> bool:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import ndimage
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -115,6 +114,8 @@ def read_several(alpha: Tensor, least: float = 0.1) -> list[tuple[np.ndarray, fl
     alpha : Tensor, shape (h, w)
     least : float
     """
+    from scipy import ndimage  # takes a fraction of a second, and training needs none of it
+
     mass = alpha.detach().double().cpu().numpy()
     found: Any = ndimage.label(mass > FAINT, structure=np.ones((3, 3)))
     patches, count = found

@@ -8,13 +8,17 @@ import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
 
-__all__ = ["LEVELS", "NEAR", "calibration", "differences", "errors"]
+__all__ = ["LEVELS", "MEASURES", "NEAR", "calibration", "differences", "errors", "standing"]
 
 #: Points nearer than this many pixels are counted as found.
 NEAR = 2.0
 #: Shares of the points that a region is to cover.
 LEVELS = (0.5, 0.9)
 RESAMPLES = 2000
+#: So many numbers at a time are resampled.
+BLOCK = 4_000_000
+#: What differences are taken of, and whether more of it is better.
+MEASURES = {"mean": -1, "median": -1, "near": 1}
 _CELL = ["kind", "size"]
 
 
@@ -42,43 +46,81 @@ def differences(rows: pd.DataFrame, ours: str, seed: int = 0) -> pd.DataFrame:
     found = []
     groups: Any = rows.groupby(_CELL, sort=False)
     for cell, group in groups:
-        rng = np.random.default_rng(seed)
-        table = _by_frame(group)
-        if ours not in table:
+        if ours not in set(group["loss"]):
             continue
-        frames = len(next(iter(table.values())))
-        draws = rng.integers(frames, size=(RESAMPLES, frames))
-        for loss in table:
-            if loss == ours:
-                continue
+        frames = np.unique(group["frame"])
+        rng = np.random.default_rng(seed)
+        draws = rng.integers(len(frames), size=(RESAMPLES, len(frames)))
+        times = np.stack([np.bincount(draw, minlength=len(frames)) for draw in draws])
+        times = np.concatenate([np.ones((1, len(frames)), np.int64), times])  # each frame once
+        values = {
+            loss: _resampled(
+                part["error"].to_numpy(), np.searchsorted(frames, part["frame"]), times
+            )
+            for loss, part in group.groupby("loss", sort=False)
+        }
+        for loss in filter(ours.__ne__, values):
             row: dict[str, Any] = dict(zip(_CELL, cell, strict=True)) | {"loss": loss}
-            for name, measure in _MEASURES.items():
-                values = [measure(table[ours], d) - measure(table[loss], d) for d in draws]
-                everything = np.arange(frames)
-                row[name] = measure(table[ours], everything) - measure(table[loss], everything)
-                row[f"{name}_low"], row[f"{name}_high"] = np.quantile(values, [0.025, 0.975])
+            for name in MEASURES:
+                whole, *apart = values[ours][name] - values[loss][name]
+                row[name] = whole
+                row[f"{name}_low"], row[f"{name}_high"] = np.quantile(apart, [0.025, 0.975])
             found.append(row)
     return pd.DataFrame(found)
 
 
-def _by_frame(group: Any) -> dict[str, list[np.ndarray]]:
-    """Return the errors of each frame, for each loss, with frames in the same order."""
-    frames = sorted(set(group["frame"]))
-    return {
-        str(loss): [part["error"].to_numpy()[part["frame"].to_numpy() == f] for f in frames]
-        for loss, part in group.groupby("loss", sort=False)
-    }
+def _resampled(error: np.ndarray, frame: np.ndarray, times: np.ndarray) -> dict[str, np.ndarray]:
+    """Return each measure where the frames are taken so many times: a row of `times` each."""
+    counts, sums, near = (
+        times @ np.bincount(frame, weights, times.shape[1])
+        for weights in (np.ones(len(error)), error, error <= NEAR)
+    )
+    return {"mean": sums / counts, "median": _medians(error, frame, times), "near": near / counts}
 
 
-def _joined(errors: list[np.ndarray], draw: np.ndarray) -> np.ndarray:
-    return np.concatenate([errors[k] for k in draw])
+def _medians(error: np.ndarray, frame: np.ndarray, times: np.ndarray) -> np.ndarray:
+    order = np.argsort(error)
+    error, frame = error[order], frame[order]
+    found = []
+    for some in np.array_split(times, max(1, len(times) * len(error) // BLOCK)):
+        upto = some[:, frame].cumsum(1)
+        middle = [upto > place[:, None] for place in ((upto[:, -1] - 1) // 2, upto[:, -1] // 2)]
+        found.append(sum(error[beyond.argmax(1)] for beyond in middle) / 2)
+    return np.concatenate(found)
 
 
-_MEASURES = {
-    "mean": lambda errors, draw: float(_joined(errors, draw).mean()),
-    "median": lambda errors, draw: float(np.median(_joined(errors, draw))),
-    "near": lambda errors, draw: float((_joined(errors, draw) <= NEAR).mean()),
-}
+def standing(found: pd.DataFrame, apart: pd.DataFrame, ours: str) -> pd.DataFrame:
+    """Return in how many cells ours is best, and is behind the best loss there, by each measure.
+
+    Parameters
+    ----------
+    found, apart : DataFrame
+        Of `errors` and `differences`.
+    ours : str
+
+    Returns
+    -------
+    DataFrame
+        For each measure the numbers of cells: `best`; `close`, where it is not best and the
+        interval of the difference to the best holds 0; `behind`, where it does not.
+    """
+    table = []
+    for measure, better in MEASURES.items():
+        row: dict[str, Any] = {"measure": measure, "best": 0, "close": 0, "behind": 0}
+        groups: Any = found.groupby(_CELL, sort=False)
+        for (kind, size), group in groups:
+            values = better * group.set_index("loss")[measure]
+            if ours not in values:
+                continue
+            if values[ours] == values.max():
+                row["best"] += 1
+                continue
+            here: Any = apart[(apart["kind"] == kind) & (apart["size"] == size)]
+            (one,) = here[here["loss"] == values.idxmax()].to_dict("records")
+            is_close = one[f"{measure}_low"] <= 0 <= one[f"{measure}_high"]
+            row["close" if is_close else "behind"] += 1
+        table.append(row)
+    return pd.DataFrame(table)
 
 
 def calibration(rows: pd.DataFrame, inner: pd.DataFrame) -> pd.DataFrame:

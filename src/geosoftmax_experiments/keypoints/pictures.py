@@ -11,7 +11,8 @@ from matplotlib.lines import Line2D
 
 from geosoftmax_experiments.data.keypoints import Frames
 from geosoftmax_experiments.figures.style import BLUE, GREEN, ORANGE, PURPLE, SKY, SMALL, bare
-from geosoftmax_experiments.keypoints.training import Model, Prediction
+from geosoftmax_experiments.keypoints.model import Model
+from geosoftmax_experiments.keypoints.training import Prediction
 from geosoftmax_experiments.report import plain_label
 
 __all__ = ["draw_least_sure"]

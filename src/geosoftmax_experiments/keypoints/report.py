@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from rich.table import Table
 
 from geosoftmax_experiments.figures.style import BLUE, GREEN, ORANGE, PURPLE, SKY, SMALL, plain
-from geosoftmax_experiments.keypoints.comparison import Comparison
+from geosoftmax_experiments.keypoints.comparison import Comparison, Results
 from geosoftmax_experiments.keypoints.losses import CONTROLS, LABELS, LOSSES, OURS
 from geosoftmax_experiments.keypoints.measures import (
     LEVELS,
@@ -19,7 +21,9 @@ from geosoftmax_experiments.keypoints.measures import (
     calibration,
     differences,
     errors,
+    standing,
 )
+from geosoftmax_experiments.keypoints.timing import BATCHES, read_timing
 from geosoftmax_experiments.report import Report, escape, write_csv
 from geosoftmax_experiments.store import Store
 
@@ -40,33 +44,36 @@ _COLOURS = (
 )
 
 
-def write_report(comparison: Comparison, store: Store) -> Any:
+def write_report(comparison: Comparison, store: Store, results: Results) -> Path:
     """Write everything into the folder of a store; return the path of the HTML page."""
-    folder = store.folder
-    every: Any = comparison.rows(store)
-    rows = every[every["part"] == "test"]
-    write_csv(folder / "rows.csv", every)
-    write_csv(folder / "decoders.csv", comparison.decoders(store))
-    found, sure = errors(rows), calibration(rows, every[every["part"] == "inner"])
-    apart = differences(rows, OURS)
+    folder, rows = store.folder, results.tests
+    parts = {"test": rows, "inner": results.inner}
+    tables = [part.assign(part=name) for name, part in parts.items()]
+    write_csv(folder / "rows.csv", pd.concat(tables, ignore_index=True))
+    write_csv(folder / "decoders.csv", results.decoders)
+    found, apart = errors(rows), differences(rows, OURS)
     report = Report(folder, "Key points: the comparison")
-    report.add(*_what(comparison, store))
+    report.add(*_what(comparison, store, results))
+    _add_summary(report, found, apart)
     report.add_figure("errors", _draw_errors(rows), "Share of the points within a distance")
     for kind in comparison.kinds:
         for size in comparison.sizes:
             _add_cell(report, comparison, kind, size, found, apart)
     report.add("## How sure", *_how_sure())
-    report.add_table(_calibration_table(sure))
-    report.add_figure("confidence", _draw_confidence(rows), "Error against spread")
+    report.add_table(_calibration_table(calibration(rows, results.inner)))
+    losses = [loss for loss in comparison.losses if LOSSES[loss][0].is_distribution]
+    if losses:
+        report.add_figure("confidence", _draw_confidence(rows, losses), "Error against spread")
+    _add_times(report, comparison)
     report.add("## Decoders", _DECODERS)
-    report.add_table(_decoder_table(comparison.decoders(store)))
+    report.add_table(_decoder_table(results.decoders))
     return report.write()
 
 
-def _what(comparison: Comparison, store: Store) -> list[str]:
+def _what(comparison: Comparison, store: Store, results: Results) -> list[str]:
     frames, recipe = comparison.frames, comparison.recipe
     inner = max(2, round(0.25 * min(comparison.sizes)))
-    units = [unit.key for unit in (*comparison.trials(), *comparison.tests(store))]
+    units = [unit.key for unit in (*comparison.trials(), *comparison.tests(results.chosen))]
     made = ", ".join(
         f"{escape(commit)} ({count})" for commit, count in store.commits(units).items()
     )
@@ -102,6 +109,30 @@ def _what(comparison: Comparison, store: Store) -> list[str]:
 
 
 # ------------------------------------------------------------------ errors
+
+
+def _add_summary(report: Report, found: pd.DataFrame, apart: pd.DataFrame) -> None:
+    """Add in how many cells ours is best, or behind the best."""
+    if apart.empty:  # ours is not compared, or nothing else is
+        return
+    names = {"mean": "mean error", "median": "median error", "near": f"share within {NEAR:g} px"}
+    report.add(
+        "## In short",
+        f"Sizes and kinds of split ({len(found.groupby(['kind', 'size']))} in all): in how many "
+        f"{LABELS[OURS]} is best, and in how many it is behind the best loss there. The best is "
+        "looked for in the test errors themselves, which flatters it.",
+    )
+    table = standing(found, apart, OURS)
+    report.add_table(
+        pd.DataFrame(
+            {
+                "by": [names[measure] for measure in table["measure"]],
+                "best": table["best"],
+                "behind, and the interval holds 0": table["close"],
+                "behind, and it does not": table["behind"],
+            }
+        )
+    )
 
 
 def _add_cell(
@@ -165,13 +196,22 @@ def _draw_errors(rows: Any) -> Figure:
             share = np.arange(1, len(error) + 1) / len(error)
             width = 2.2 if loss in (OURS, *CONTROLS) else 1.2
             axis.plot(error, share, color=colours[loss], lw=width, label=LABELS[loss])
+        axis.axvline(NEAR, color="#999999", lw=0.8)
         axis.set_xscale("log")
         axis.set_xlim(0.5, max(20, float(rows["error"].quantile(0.98))))
         axis.set_ylim(0, 1)
+        _plain_ticks(axis.xaxis, (1, 2, 5))
         plain(axis, f"{size} training frames, {kind}", "error in pixels", "share of the points")
     handles, labels = axes.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper", fontsize=SMALL, frameon=False)
     return figure
+
+
+def _plain_ticks(axis: Any, subs: tuple[int, ...]) -> None:
+    """Label a logarithmic axis with plain numbers: `subs` times powers of ten."""
+    axis.set_major_locator(LogLocator(subs=subs))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 # ------------------------------------------------------------------ confidence
@@ -209,8 +249,7 @@ def _calibration_table(sure: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(table)
 
 
-def _draw_confidence(rows: pd.DataFrame) -> Figure:
-    losses = [loss for loss in dict.fromkeys(rows["loss"]) if LOSSES[loss][0].is_distribution]
+def _draw_confidence(rows: pd.DataFrame, losses: list[str]) -> Figure:
     columns = min(4, len(losses))
     lines = -(-len(losses) // columns)
     figure, axes = plt.subplots(
@@ -219,17 +258,52 @@ def _draw_confidence(rows: pd.DataFrame) -> Figure:
     )  # fmt: skip
     for axis in axes.flat[len(losses) :]:
         axis.set_visible(False)
+    both: Any = rows.loc[rows["loss"].isin(losses), ["spread", "error"]].clip(lower=0.05)
+    ends = [both.min().min(), both.max().max()]
     for axis, loss in zip(axes.flat, losses, strict=False):
         part: Any = rows[rows["loss"] == loss]
         sure = part["spread"].clip(lower=0.05)
         axis.plot(sure, part["error"].clip(lower=0.05), ".", ms=2.5, alpha=0.4, color=BLUE)
-        axis.plot([0.05, 500], [0.05, 500], color="#999999", lw=0.8)
+        axis.plot(ends, ends, color="#999999", lw=0.8)
         axis.set_xscale("log")
         axis.set_yscale("log")
+        _plain_ticks(axis.xaxis, (1,))
+        _plain_ticks(axis.yaxis, (1,))
         plain(axis, LABELS[loss])
     figure.supxlabel("predicted spread in pixels (grey: equal to the error)", fontsize=SMALL)
     figure.supylabel("error in pixels", fontsize=SMALL)
     return figure
+
+
+# ------------------------------------------------------------------ times
+
+
+def _add_times(report: Report, comparison: Comparison) -> None:
+    """Add the times that were measured alone."""
+    timing = read_timing(comparison.folder)
+    timed = {loss: timing[loss] for loss in comparison.losses if loss in timing}
+    if not timed:
+        return
+    first = BATCHES[0]
+    report.add(
+        "## Times",
+        "Of a training step, and of a prediction with a batch of "
+        f"{' and of '.join(map(str, BATCHES))}: medians, measured in one process while nothing "
+        "else ran, with the setting that was chosen most often. Networks were trained for some "
+        "hundred steps before; the head is what makes a distribution of the maps. The other times "
+        "of this page are those of trainings that shared the machine.",
+    )
+    table = []
+    for loss, row in timed.items():
+        cells = {"loss": LABELS[loss], "setting": escape(row["setting"])}
+        cells["step, ms"] = f"{row['step']:.2f}"
+        if "softmax" in timed:
+            cells["step / softmax's step"] = f"{row['step'] / timed['softmax']['step']:.2f}"
+        cells["network, ms a frame"] = f"{row[f'network {first}']:.3f}"
+        for batch in BATCHES:
+            cells[f"head, ms a frame ({batch})"] = f"{row[f'head {batch}']:.3f}"
+        table.append(cells)
+    report.add_table(pd.DataFrame(table))
 
 
 # ------------------------------------------------------------------ decoders
@@ -247,10 +321,9 @@ def _decoder_table(found: pd.DataFrame) -> pd.DataFrame:
     return means.reset_index(drop=True)
 
 
-def console_table(comparison: Comparison, store: Store) -> Table:
+def console_table(results: Results) -> Table:
     """Return the errors for the terminal."""
-    rows: Any = comparison.rows(store)
-    found = errors(rows[rows["part"] == "test"])
+    found = errors(results.tests)
     table = Table(title="Error in pixels")
     for name in ("frames", "loss", "setting", "decoder", "mean", "median", f"≤ {NEAR:g} px"):
         table.add_column(name)

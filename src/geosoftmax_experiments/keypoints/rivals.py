@@ -20,6 +20,7 @@ from geosoftmax_experiments.keypoints.heads import (
     gaussian_target,
     mean_of_present,
 )
+from geosoftmax_experiments.replay import constant
 
 __all__ = ["DSNT", "MSE", "ScoreMap", "SimCC", "SoftArgmax", "Softmax", "Wasserstein"]
 
@@ -141,7 +142,7 @@ class DSNT(Head):
         """Return the mean of distance and regulariser over the points that are there."""
         target, present = gaussian_target(points, self.shape, self.width)
         target = (target / target.sum((-2, -1), keepdim=True)).flatten(-2)
-        half = torch.tensor(self.shape, device=maps.device) / 2
+        half = constant(self.shape, maps) / 2
         at = torch.where(present[..., None], points, 0.0)
         apart = (_mean(self.alpha(maps)) - at) / half
         distance = (apart.square().sum(-1) + _TINY).sqrt()
@@ -295,9 +296,10 @@ class Wasserstein(Head):
         """Return the costs to the four pixels around each point, and which points are there."""
         present = ~points.isnan().any(-1)
         at = torch.where(present[..., None], points, 0.0)
-        sides = torch.tensor(self.shape, device=at.device)
+        sides = constant(self.shape, at)
         low = torch.minimum(at.floor().clamp(min=0), sides - 2.0)
-        corners = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]], device=at.device)
+        both = torch.arange(2, device=at.device)
+        corners = torch.cartesian_prod(both, both)
         atoms = low[..., None, :] + corners  # (n, parts, 4, 2)
         weights = (1 - (at[..., None, :] - atoms).abs()).clamp(min=0).prod(-1)
         axes = (torch.arange(side, device=at.device) for side in self.shape)

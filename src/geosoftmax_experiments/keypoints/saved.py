@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
@@ -16,7 +15,7 @@ from geosoftmax_experiments import files
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.keypoints.decoders import DECODERS
 from geosoftmax_experiments.keypoints.losses import LOSSES, Setting
-from geosoftmax_experiments.keypoints.training import Model
+from geosoftmax_experiments.keypoints.model import Model
 
 __all__ = ["Description", "load_model", "save_model"]
 
@@ -44,7 +43,7 @@ class Description:
 
 def save_model(model: Model, description: Description, folder: Path) -> None:
     """Write ``model.safetensors`` and ``model.json``."""
-    weights = save({name: value.cpu().contiguous() for name, value in _tensors(model).items()})
+    weights = save({name: value.cpu().contiguous() for name, value in model.tensors().items()})
     words = {"version": VERSION, "sha256": hashlib.sha256(weights).hexdigest()}
     words |= asdict(description)
     files.write(folder / "model.safetensors", lambda path: path.write_bytes(weights))
@@ -68,7 +67,7 @@ def load_model(folder: Path) -> tuple[Model, Description]:
     if hashlib.sha256(weights).hexdigest() != words.get("sha256"):
         raise UserError(f"{folder / 'model.safetensors'} is damaged: its checksum is wrong.", again)
     model = description.build()
-    own = _tensors(model)
+    own = model.tensors()
     try:
         found = load(weights)
     except SafetensorError as error:
@@ -82,12 +81,6 @@ def load_model(folder: Path) -> tuple[Model, Description]:
     for name, tensor in own.items():
         tensor.data.copy_(found[name])
     return model.eval(), description
-
-
-def _tensors(model: Model) -> dict[str, torch.Tensor]:
-    """Return weights and running means; costs are made from the setting."""
-    named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    return {name: value for name, value in named.items() if ".link." not in name}
 
 
 def _read(words: Any, folder: Path, again: str) -> Description:

@@ -15,11 +15,11 @@ from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.keypoints.decoders import DECODERS
 from geosoftmax_experiments.keypoints.losses import LOSSES
 from geosoftmax_experiments.keypoints.measures import NEAR
+from geosoftmax_experiments.keypoints.model import Recipe
 from geosoftmax_experiments.keypoints.network import STRIDE
 from geosoftmax_experiments.keypoints.saved import Description, load_model, save_model
 from geosoftmax_experiments.keypoints.training import (
     Prediction,
-    Recipe,
     device_of,
     predict,
     train,

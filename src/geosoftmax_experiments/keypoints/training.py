@@ -4,45 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from geosoftmax import spread
 from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.keypoints.augmentation import augment
 from geosoftmax_experiments.keypoints.decoders import read_points
-from geosoftmax_experiments.keypoints.heads import Head
-from geosoftmax_experiments.keypoints.losses import Setting, build_head
-from geosoftmax_experiments.keypoints.network import UNet
+from geosoftmax_experiments.keypoints.losses import Setting
+from geosoftmax_experiments.keypoints.model import Model, Recipe
+from geosoftmax_experiments.keypoints.steps import Training
 
-__all__ = ["Model", "Prediction", "Recipe", "device_of", "predict", "train"]
+__all__ = ["Prediction", "device_of", "now", "predict", "train"]
 
 #: Frames that are predicted at a time.
 CHUNK = 16
-#: The share of the steps in which the learning rate rises; then it falls along a cosine.
-RISE = 0.1
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How every network is trained, whatever its loss."""
-
-    longest: int = 80
-    width: int = 24
-    steps: int = 2000
-    batch: int = 16
-    learning_rate: float = 2e-3
-
-    def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if not value > 0:
-                option = name.replace("_", "-")
-                raise UserError(f"--{option} is {value}.", "Give a positive number.")
-        if not 16 <= self.longest <= 1024:
-            raise UserError(f"--longest is {self.longest}.", "Take 16 to 1024 pixels.")
+#: Every so many steps the loss is reported.
+REPORTED = 100
 
 
 @dataclass(frozen=True)
@@ -64,22 +43,6 @@ class Prediction:
     entropy: np.ndarray
     likelihood: np.ndarray
     milliseconds: dict[str, float]
-
-
-class Model(nn.Module):
-    """A network and its head."""
-
-    def __init__(
-        self, loss: str, setting: Setting, shape: tuple[int, int], parts: int, width: int
-    ) -> None:
-        super().__init__()
-        self.head: Head = build_head(loss, setting, shape, parts)
-        self.network = UNet(self.head.channels, width)
-        self.shape = shape
-
-    def forward(self, frames: Tensor) -> Tensor:
-        """Return the maps of frames from 0 to 1."""
-        return self.network(frames)
 
 
 def device_of(name: str) -> torch.device:
@@ -104,6 +67,7 @@ def train(
     *,
     seed: int,
     device: torch.device,
+    replay: bool = True,
     then: Callable[[int, float], object] = lambda step, loss: None,
 ) -> Model:
     """Train a network on frames.
@@ -117,38 +81,25 @@ def train(
     seed : int
         Weights, order and augmentation: the same for all losses.
     device : torch.device
+    replay : bool
+        Whether a GPU records a step once and replays it.
     then : callable
         Called with the number of the step and its loss, every hundred steps.
     """
     if np.isnan(points).all():
         raise UserError("No point of these frames is labelled.", "Label some.")
-    generator = torch.Generator().manual_seed(seed)
-    noise = torch.Generator(device).manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Model(loss, setting, shape, points.shape[1], recipe.width).to(device)
     frames = torch.from_numpy(pictures).to(device)
     places = torch.from_numpy(points).to(device, torch.float32)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, weight_decay=1e-3)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, recipe.learning_rate, total_steps=recipe.steps, pct_start=RISE
-    )
-    model.train()
-    waiting = torch.empty(0, dtype=torch.int64)
-    for step in range(recipe.steps):
-        while len(waiting) < recipe.batch:
-            waiting = torch.cat([waiting, torch.randperm(len(frames), generator=generator)])
-        chosen, waiting = waiting[: recipe.batch].to(device), waiting[recipe.batch :]
-        seen, moved = augment(frames[chosen] / 255, places[chosen], shape, generator, noise)
-        value = model.head.loss(model(seen), moved)
-        optimiser.zero_grad()
-        value.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 10.0)
-        optimiser.step()
-        schedule.step()
-        if (step + 1) % 100 == 0:
-            then(step + 1, float(value.detach()))
-    return model.eval()
+    training = Training(model, frames, places, recipe, seed, replay=replay)
+    for first in range(0, recipe.steps, REPORTED):
+        count = min(REPORTED, recipe.steps - first)
+        value = training.advance(count)
+        if count == REPORTED:
+            then(first + count, float(value))
+    return training.finish()
 
 
 @torch.no_grad()
@@ -160,11 +111,11 @@ def predict(model: Model, pictures: np.ndarray, device: torch.device) -> Predict
     seconds = {"network": 0.0, "head": 0.0}
     for first in range(0, len(pictures), CHUNK):
         frames = torch.from_numpy(pictures[first : first + CHUNK]).to(device) / 255
-        start = _now(device)
+        start = now(device)
         maps = model(frames)
-        middle = _now(device)
+        middle = now(device)
         alpha = model.head.alpha(maps)
-        end = _now(device)
+        end = now(device)
         seconds = {
             "network": seconds["network"] + middle - start,
             "head": seconds["head"] + end - middle,
@@ -185,7 +136,8 @@ def predict(model: Model, pictures: np.ndarray, device: torch.device) -> Predict
     )
 
 
-def _now(device: torch.device) -> float:
+def now(device: torch.device) -> float:
+    """Return the time in seconds at which a device has done all that it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()

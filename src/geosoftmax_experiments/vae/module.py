@@ -19,10 +19,10 @@ from torch import Tensor
 from geosoftmax import Cost
 from geosoftmax_experiments.data.drawings import Drawings, as_distributions
 from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.replay import Step, record
 from geosoftmax_experiments.vae.layers import layer_of
 from geosoftmax_experiments.vae.measures import Means, measure
 from geosoftmax_experiments.vae.models import VAE, Code
-from geosoftmax_experiments.vae.replay import Step, record
 from geosoftmax_experiments.vae.settings import RunSettings, derive_seed
 
 __all__ = ["DrawingVAE", "build_net"]

@@ -42,6 +42,8 @@ def test_compare_writes_tables_pictures_and_a_report(compared):
     report = (compared / "report.md").read_text()
     assert "reduced comparison" in report
     assert "## 8 training frames, splits in blocks of time" in report
+    for words in ("## In short", "| mean error |", "| share within 2 px |", "ours − it, median"):
+        assert words in report
     assert (compared / "report.html").exists()
     for name in ("errors", "confidence"):
         assert (compared / f"{name}.png").stat().st_size > 5000
@@ -71,6 +73,16 @@ def test_the_choice_is_the_least_mean_error_of_the_inner_split(compared, project
         assert means[setting, decoder] == min(means.values())
         tests = rows[(rows["part"] == "test") & (rows["kind"] == kind) & (rows["loss"] == loss)]
         assert set(zip(tests["setting"], tests["decoder"], strict=True)) == {(setting, decoder)}
+
+
+def test_losses_without_distributions_have_a_report_too(project, tmp_path):
+    few = ["--losses", "mse", "--settings", "1", "--kinds", "random", "--sizes", "8"]
+    result = call("compare", "--data", project, *TINY, *few, "--splits", "1", "--jobs", "1",
+                  "-o", tmp_path / "out")  # fmt: skip
+    assert result.exit_code == 0, result.output
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert "MSE heat maps" in report
+    assert "In short" not in report
 
 
 def test_compare_continues_and_grows(compared, project):

@@ -6,13 +6,14 @@ import pytest
 import torch
 
 from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.keypoints.augmentation import augment
+from geosoftmax_experiments.keypoints.augmentation import augment, draw_moves
 from geosoftmax_experiments.keypoints.losses import LOSSES
-from geosoftmax_experiments.keypoints.measures import calibration, differences, errors
+from geosoftmax_experiments.keypoints.measures import calibration, differences, errors, standing
+from geosoftmax_experiments.keypoints.model import Model, Recipe
 from geosoftmax_experiments.keypoints.network import UNet, grid_of
 from geosoftmax_experiments.keypoints.saved import Description, load_model, save_model
 from geosoftmax_experiments.keypoints.splits import inner_split, make_split, read_size
-from geosoftmax_experiments.keypoints.training import Model, Recipe, device_of, predict, train
+from geosoftmax_experiments.keypoints.training import device_of, predict, train
 from tests.experiments.keypoints.projects import picture
 
 CPU = torch.device("cpu")
@@ -20,8 +21,10 @@ CPU = torch.device("cpu")
 # ------------------------------------------------------------------ augmentation
 
 
-def generators(seed):
-    return (torch.Generator().manual_seed(seed) for _ in range(2))
+def drawn(frames, seed):
+    """What moves frames, and their grain."""
+    moves = draw_moves(len(frames), torch.Generator().manual_seed(seed))
+    return moves, torch.randn(frames.shape, generator=torch.Generator().manual_seed(seed))
 
 
 def test_points_move_with_their_frames():
@@ -31,7 +34,8 @@ def test_points_move_with_their_frames():
     rows, columns = np.indices(size)
     frames = [np.exp(-((rows - p[0, 0]) ** 2 + (columns - p[0, 1]) ** 2) / 8.0) for p in points]
     places = torch.from_numpy((points + 0.5) / 4 - 0.5).float()
-    seen, moved = augment(torch.tensor(np.stack(frames)).float(), places, grid, *generators(0))
+    frames = torch.tensor(np.stack(frames)).float()
+    seen, moved = augment(frames, places, grid, *drawn(frames, 0))
     far = 0.0
     for frame, (place,) in zip(seen.numpy(), moved.numpy(), strict=True):
         brightest = np.unravel_index(frame.argmax(), frame.shape)
@@ -46,7 +50,8 @@ def test_points_that_leave_the_frame_are_missing_and_missing_ones_stay_so():
     corner = torch.zeros(200, 2, 2)
     corner[:, 1] = torch.nan
     corner = corner[torch.arange(200)]
-    _, moved = augment(torch.rand(200, 16, 20), corner, (4, 5), *generators(0))
+    frames = torch.rand(200, 16, 20)
+    _, moved = augment(frames, corner, (4, 5), *drawn(frames, 0))
     gone = moved[:, 0].isnan().all(-1)
     assert 0.1 < float(gone.float().mean()) < 0.95
     assert bool(moved[:, 1].isnan().all())
@@ -56,7 +61,7 @@ def test_points_that_leave_the_frame_are_missing_and_missing_ones_stay_so():
 
 def test_a_seed_gives_the_same_frames():
     frames, points = torch.rand(3, 16, 20), torch.rand(3, 2, 2)
-    first, second = (augment(frames, points, (4, 5), *generators(7)) for _ in range(2))
+    first, second = (augment(frames, points, (4, 5), *drawn(frames, 7)) for _ in range(2))
     assert torch.equal(first[0], second[0])
 
 
@@ -143,6 +148,47 @@ def test_differences_that_are_chance_and_those_that_are_not():
     assert found["dsnt"]["near_low"] > 0
     (row,) = errors(table("mse", np.array([1.0, 2.0, 6.0]), np.ones(3))).to_dict("records")
     assert (row["mean"], row["median"], row["near"]) == pytest.approx((3, 2, 2 / 3))
+
+
+def test_intervals_are_those_of_frames_drawn_one_by_one():
+    rng = np.random.default_rng(2)
+    ours, theirs = rng.exponential(3, (2, 61))
+    tables = [table(loss, e, e, frames=16) for loss, e in (("geometric", ours), ("mse", theirs))]
+    (row,) = differences(pd.concat(tables), "geometric", seed=5).to_dict("records")
+    draws = np.random.default_rng(5).integers(16, size=(2000, 16))
+    for name, measure in (
+        ("mean", np.mean),
+        ("median", np.median),
+        ("near", lambda error: np.mean(error <= 2)),
+    ):
+        assert row[name] == pytest.approx(measure(ours) - measure(theirs))
+        apart = []
+        for draw in draws:
+            places = np.concatenate([np.arange(frame, 61, 16) for frame in draw])
+            apart.append(measure(ours[places]) - measure(theirs[places]))
+        low, high = np.quantile(apart, [0.025, 0.975])
+        assert (row[f"{name}_low"], row[f"{name}_high"]) == pytest.approx((low, high))
+
+
+def test_standing_counts_the_cells_where_ours_is_best_or_behind():
+    rng = np.random.default_rng(3)
+    error = rng.exponential(1.9, 400)
+    cells = {
+        20: (error - 0.3).clip(0),
+        30: rng.permutation(error) * 1.0001,
+        60: error + 2,
+        80: error,
+    }
+    rows = pd.concat(
+        [table("geometric", value, value, size=size) for size, value in cells.items()]
+        + [table("mse", error, error, size=size) for size in cells]
+        + [table("dsnt", error + 1, error, size=size) for size in cells]
+    )
+    found = standing(errors(rows), differences(rows, "geometric"), "geometric")
+    counts = found.set_index("measure")[["best", "close", "behind"]]
+    assert tuple(counts.loc["mean"]) == (2, 1, 1)  # a tie is best
+    assert (counts.sum(axis=1) == 4).all()
+    assert (counts["behind"] == 1).all()
 
 
 # ------------------------------------------------------------------ training

@@ -8,10 +8,11 @@ import pytorch_lightning as pl
 import torch
 from typer.testing import CliRunner
 
+from geosoftmax_experiments import replay
 from geosoftmax_experiments.cli import app
 from geosoftmax_experiments.data.drawings import Drawings, load_drawings
 from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.vae import module, replay, training
+from geosoftmax_experiments.vae import module, training
 from geosoftmax_experiments.vae.layers import LAYERS
 from geosoftmax_experiments.vae.module import DrawingVAE
 from geosoftmax_experiments.vae.training import _quiet, read_metrics, train

@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
-__all__ = ["WARM_UP", "Step", "record"]
+__all__ = ["WARM_UP", "Step", "constant", "record"]
 
 #: Steps before the recording, in which algorithms are chosen and kernels compiled.
 WARM_UP = 3
 
 Step = Callable[..., tuple[Tensor, ...]]
+
+
+def constant(values: Sequence[float], like: Tensor) -> Tensor:
+    """Return numbers as a tensor with the dtype and device of another.
+
+    Unlike `torch.tensor`, this copies nothing from the host, which a step that is recorded cannot.
+    """
+    return torch.stack([like.new_full((), value) for value in values])
 
 
 def record(
