@@ -52,14 +52,14 @@ class Stopped(Exception):  # noqa: N818 - nothing went wrong
 
     Parameters
     ----------
-    kept : str
+    done : str
         What the same command continues from.
     by : KeyboardInterrupt
     """
 
-    def __init__(self, kept: str, by: KeyboardInterrupt) -> None:
-        super().__init__(kept)
-        self.kept = kept
+    def __init__(self, done: str, by: KeyboardInterrupt) -> None:
+        super().__init__(done)
+        self.done = done
         self.status = _status(by)
 
 
@@ -118,7 +118,7 @@ def plain_errors() -> Iterator[None]:
         typer.echo("\nStopped.", err=True)
         raise typer.Exit(_status(error)) from None
     except Stopped as error:
-        typer.echo(f"\nStopped: {error.kept}.\nHint: the same command continues.", err=True)
+        typer.echo(f"\nStopped: {error.done}.\nHint: the same command continues.", err=True)
         raise typer.Exit(error.status) from None
     except Exception as error:
         if DEBUG.get() or hasattr(error, "format_message"):  # bad options: typer prints them

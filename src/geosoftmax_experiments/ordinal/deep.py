@@ -125,13 +125,13 @@ def measure_rival(rival: Rival, fold: Fold, inner: int, training: Training) -> l
         seen[row, torch.from_numpy(out)] = 0
     cost, y = line(fold.classes), torch.from_numpy(fold.y_train)
     snapshots = train(rival, cost, X, y, seen, X_test, training, seed=fold.number)
-    held_out, said = [], {}
+    held_out, on_test = [], {}
     for one in snapshots:
         scores = torch.empty_like(one.train[0])
         for row, (_, out) in enumerate(splits):
             scores[out] = one.train[row, out]
         held_out.append(_prediction(rival, scores, cost, one.value))
-        said[one.value, one.steps] = _prediction(rival, one.test[-1], cost, one.value)
+        on_test[one.value, one.steps] = _prediction(rival, one.test[-1], cost, one.value)
     settings: list[dict[str, Any]] = [{"value": s.value, "steps": s.steps} for s in snapshots]
     judged = judge_predictions(
         settings,
@@ -141,7 +141,7 @@ def measure_rival(rival: Rival, fold: Fold, inner: int, training: Training) -> l
         np.array([one.scores for one in held_out]),
     )
     rows = measure_average(
-        judged, lambda one: said[one["value"], one["steps"]], fold, rival.name,
+        judged, lambda one: on_test[one["value"], one["steps"]], fold, rival.name,
         {"value": float("nan"), "steps": 0},
     )  # fmt: skip
     seconds = round(time.perf_counter() - start, 4)
