@@ -98,7 +98,12 @@ def hold_signals() -> Iterator[None]:
 
 
 def _status(by: KeyboardInterrupt) -> int:
-    """Return the exit status that shells have for a process that a signal ended."""
+    """Return the exit status that shells have for a process that a signal ended.
+
+    Where the interrupt came in code made of text (`exec`), Python remembers it as not handled, and
+    would end itself by the signal. It forgets when it runs other such code.
+    """
+    exec("")
     return 128 + (signal.SIGTERM if isinstance(by, Terminated) else signal.SIGINT)
 
 
