@@ -199,9 +199,7 @@ class GeometricClassifierCV(LinearGeometric):
             self.scores_["weight"] = weights.ravel()
             self.average_, fits = average_settings(task, settings, alphas, weights)
             worst += fits
-        # Of equal ones the first wins. Penalties are compared first, in descending order.
-        near = weights >= weights.max() - 1e-12 * max(1.0, abs(weights.max()))
-        at_alpha, at_setting, at_rule = (int(k[0]) for k in near.swapaxes(0, 1).nonzero())
+        at_setting, at_alpha, at_rule = _first_of_largest(weights)
         cost, self.scale_ = settings[at_setting], scales[at_setting % len(scales)]
         self.alpha_ = alphas[at_alpha]
         self.best_score_ = float(means[at_setting, at_alpha, at_rule])
@@ -262,6 +260,16 @@ class GeometricClassifierCV(LinearGeometric):
         if self._voters is None:
             return super()._chosen(X)
         return self._voters.elect(read_features(self, X))
+
+
+def _first_of_largest(values: np.ndarray) -> tuple[int, int, int]:
+    """Return where they are largest, by setting, penalty and rule; rounding does not decide.
+
+    Of equal ones the first wins. Penalties are compared first, in descending order.
+    """
+    near = values >= values.max() - 1e-12 * max(1.0, abs(values.max()))
+    at_alpha, at_setting, at_rule = (int(k[0]) for k in near.swapaxes(0, 1).nonzero())
+    return at_setting, at_alpha, at_rule
 
 
 def _table(
