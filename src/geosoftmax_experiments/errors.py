@@ -52,14 +52,14 @@ class Stopped(Exception):  # noqa: N818 - nothing went wrong
 
     Parameters
     ----------
-    kept : str
+    done : str
         What the same command continues from.
     by : KeyboardInterrupt
     """
 
-    def __init__(self, kept: str, by: KeyboardInterrupt) -> None:
-        super().__init__(kept)
-        self.kept = kept
+    def __init__(self, done: str, by: KeyboardInterrupt) -> None:
+        super().__init__(done)
+        self.done = done
         self.status = _status(by)
 
 
@@ -98,7 +98,12 @@ def hold_signals() -> Iterator[None]:
 
 
 def _status(by: KeyboardInterrupt) -> int:
-    """Return the exit status that shells have for a process that a signal ended."""
+    """Return the exit status that shells have for a process that a signal ended.
+
+    Where the interrupt came in code made of text (`exec`), Python remembers it as not handled, and
+    would end itself by the signal. It forgets when it runs other such code.
+    """
+    exec("")
     return 128 + (signal.SIGTERM if isinstance(by, Terminated) else signal.SIGINT)
 
 
@@ -118,7 +123,7 @@ def plain_errors() -> Iterator[None]:
         typer.echo("\nStopped.", err=True)
         raise typer.Exit(_status(error)) from None
     except Stopped as error:
-        typer.echo(f"\nStopped: {error.kept}.\nHint: the same command continues.", err=True)
+        typer.echo(f"\nStopped: {error.done}.\nHint: the same command continues.", err=True)
         raise typer.Exit(error.status) from None
     except Exception as error:
         if DEBUG.get() or hasattr(error, "format_message"):  # bad options: typer prints them

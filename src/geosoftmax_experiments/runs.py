@@ -1,4 +1,4 @@
-"""Long work, once for all applications: units that are done, kept and continued.
+"""Long work, once for all applications: units that are done, stored and continued.
 
 A run is a `Store` (a folder that belongs to its settings) and *units* with keys. `run` does those
 that the store does not hold, on this machine or on a dask cluster, and writes each result when it
@@ -166,8 +166,8 @@ def run(
                 bar.advance(task, amount(unit))
                 then(unit)
     except KeyboardInterrupt as error:
-        kept = sum(amount(unit) for unit in units if unit.key in store)
-        raise Stopped(f"{kept} of {total} are kept in {store.folder}", error) from None
+        done = sum(amount(unit) for unit in units if unit.key in store)
+        raise Stopped(f"{done} of {total} are kept in {store.folder}", error) from None
 
 
 def progress_bar(console: Console) -> Progress:

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -44,6 +46,31 @@ def test_any_error_is_a_line_and_a_hint(monkeypatch, error, line, hint):
     shown = call("--debug", "doctor")
     assert shown.exception is error  # as it is: Python prints its traceback
     assert call("doctor").exception is not error  # --debug was for that command alone
+
+
+INTERRUPTED = """
+import typer
+from geosoftmax_experiments.errors import Stopped, plain_errors
+
+def main():
+    with plain_errors():
+        try:
+            exec("import signal; signal.raise_signal(signal.SIGINT)")
+        except KeyboardInterrupt as error:
+            raise Stopped("2 of 6 are stored", error) from None
+
+typer.run(main)
+"""
+
+
+def test_an_interrupt_in_code_made_of_text_ends_with_the_status_of_others(tmp_path):
+    """Dataclasses and compilers run such code; Python then ended itself by the signal."""
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED)
+    done = subprocess.run(
+        [sys.executable, "-m", "interrupted"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert "Stopped: 2 of 6 are stored" in done.stderr
+    assert done.returncode == 128 + signal.SIGINT
 
 
 def commands(group, path=()):

@@ -1,11 +1,10 @@
-"""A linear classifier whose penalty, scale, cost and decision are chosen by cross-validation."""
+"""A linear classifier with penalty, scale, cost and decision chosen or averaged over folds."""
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import warnings
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.metrics import check_scoring
@@ -14,9 +13,9 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from geosoftmax.costs.base import Cost
 from geosoftmax.estimators._classifier import GeometricClassifier, warn_unless_converged
-from geosoftmax.estimators._design import Design
-from geosoftmax.estimators._fitting import Fit, Losses, Objective, fit_linear, minimise, start
-from geosoftmax.estimators._linear import LinearGeometric, decided, set_fitted
+from geosoftmax.estimators._fitting import fit_linear
+from geosoftmax.estimators._folds import Task, average_settings, badness, score_fold, weigh_settings
+from geosoftmax.estimators._linear import LinearGeometric, decided, read_features, set_fitted
 from geosoftmax.estimators._reading import (
     common_measure,
     read_cost,
@@ -27,6 +26,7 @@ from geosoftmax.estimators._reading import (
     rule_for,
     rules_for,
 )
+from geosoftmax.estimators.averaging import Average
 
 __all__ = ["GeometricClassifierCV"]
 
@@ -36,6 +36,9 @@ class GeometricClassifierCV(LinearGeometric):
 
     In each fold, penalties go from the largest to the smallest, and each fit starts from the last
     one. Each fit is scored under every decision. The best setting is then fitted to all samples.
+
+    On a few dozen samples the best of many settings is often so by chance. With ``average=True``
+    good ones predict together.
 
     Parameters
     ----------
@@ -57,6 +60,14 @@ class GeometricClassifierCV(LinearGeometric):
     decision : as for `GeometricClassifier`, or a sequence of such
         A sequence is a list of candidates. With several costs, ``"auto"`` is ``"median"`` if one of
         them is on a line, and ``"mode"`` otherwise.
+    average : bool
+        Average over candidates (settings with a decision), with weights
+        ``exp(-(loss - least loss) / s)``. Losses are means over the samples held out; ``s`` is the
+        standard error of the least one. Weights below a hundredth of the largest count as 0.
+        `predict_proba` is the mean of the distributions. One `decision` is taken from this mean.
+        With several, or ``"scores"``, the labels of the candidates vote: `predict` is the median of
+        the votes where the loss is the absolute error, and the mode where it is the accuracy.
+        `scoring` must be None or ``"accuracy"``.
     fit_intercept, classes, class_weight, max_iter, tol
         As for `GeometricClassifier`.
     n_jobs : int, optional
@@ -74,7 +85,10 @@ class GeometricClassifierCV(LinearGeometric):
     scores_ : dict of ndarray
         A table with one row per setting, which `pandas.DataFrame` accepts. Its columns are
         ``cost``, ``scale``, ``alpha``, ``decision``, ``mean_score``, ``std_score`` and one
-        ``split<k>_score`` per fold.
+        ``split<k>_score`` per fold; with ``average=True``, also ``weight``.
+    average_ : Average or None
+        With ``average=True``: ``members``, a list of fitted `GeometricClassifier`, and ``weights``,
+        of shape (n_members, n_decisions). All other attributes are those of the heaviest candidate.
     classes_, order_, coef_, intercept_, n_iter_, n_features_in_, feature_names_in_
         As for `GeometricClassifier`, from the fit to all samples.
 
@@ -96,6 +110,12 @@ class GeometricClassifierCV(LinearGeometric):
     'median'
     >>> model.scores_["mean_score"].shape
     (12,)
+
+    Or let candidates vote, as in the comparison with other ordinal models:
+
+    >>> model = GeometricClassifierCV(decision=["median", "mode", "scores"], average=True)
+    >>> len(model.fit(X, y).average_.members) > 1
+    True
     """
 
     n_iter_: int
@@ -109,6 +129,7 @@ class GeometricClassifierCV(LinearGeometric):
         cv: Any = None,
         scoring: Any = None,
         decision: Any = "auto",
+        average: bool = False,
         fit_intercept: bool = True,
         classes: Any = None,
         class_weight: Any = None,
@@ -122,6 +143,7 @@ class GeometricClassifierCV(LinearGeometric):
         self.cv = cv
         self.scoring = scoring
         self.decision = decision
+        self.average = average
         self.fit_intercept = fit_intercept
         self.classes = classes
         self.class_weight = class_weight
@@ -161,26 +183,30 @@ class GeometricClassifierCV(LinearGeometric):
         )  # fmt: skip
         splitter: Any = check_cv(self.cv, target, classifier=True)
         splits = list(splitter.split(X, target, groups))
-        settings = list(itertools.product(costs, scales))
+        settings = [cost * scale for cost, scale in itertools.product(costs, scales)]
         found: Any = Parallel(n_jobs=self.n_jobs)(
-            delayed(_score_fold)(task, settings, alphas, *split) for split in splits
+            delayed(score_fold)(task, settings, alphas, *split) for split in splits
         )
-        scores = np.array([fold for fold, _ in found])  # (folds, settings, alphas, rules)
-        means = scores.mean(0)
-        # Of equal means the first wins. Penalties are compared first, in descending order.
-        near = means >= means.max() - 1e-12 * max(1.0, abs(means.max()))
-        at_alpha, at_setting, at_rule = (int(k[0]) for k in near.swapaxes(0, 1).nonzero())
-        cost, self.scale_ = settings[at_setting]
-        self.alpha_ = alphas[at_alpha]
-        self.best_score_ = float(means[at_setting, at_alpha, at_rule])
+        scores = np.array([fold for fold, _, _ in found])  # (folds, settings, alphas, rules)
         named = [one if isinstance(one, str) else repr(one) for one in given]
         self.scores_ = _table(named, scales, alphas, rules, scores)
-
-        cost = cost * self.scale_
+        means = weights = scores.mean(0)
+        self.average_ = None
+        worst = [fit for _, _, fit in found]
+        if self.average:
+            squares = np.array([fold for _, fold, _ in found])
+            weights = weigh_settings(task, scores, squares, [test for _, test in splits])
+            self.scores_["weight"] = weights.ravel()
+            self.average_, fits = average_settings(task, settings, alphas, weights)
+            worst += fits
+        at_setting, at_alpha, at_rule = _first_of_largest(weights)
+        cost, self.scale_ = settings[at_setting], scales[at_setting % len(scales)]
+        self.alpha_ = alphas[at_alpha]
+        self.best_score_ = float(means[at_setting, at_alpha, at_rule])
         design, last = fit_linear(
             X, target, weight, cost, self.alpha_, task.fit_intercept, tol, max_iter
         )
-        warn_unless_converged(max((last, *(worst for _, worst in found)), key=_badness), tol)
+        warn_unless_converged(max((last, *worst), key=badness), tol)
         set_fitted(self, *design.coefficients(last.V), cost, rules[at_rule], X.dtype)
         self.n_iter_ = last.iterations
         if len(rules) > 1 and (scores == scores[..., :1]).all():
@@ -201,77 +227,49 @@ class GeometricClassifierCV(LinearGeometric):
 
     def _judge(self, rules: list[str], costs: list[Cost]) -> tuple[Any, str]:
         """Return the scorer, or the cost of errors, and the rule that goes with the latter."""
+        if self.average and self.scoring is not None:
+            if not isinstance(self.scoring, str) or self.scoring != "accuracy":
+                raise ValueError(
+                    "average=True compares candidates sample by sample: scoring must be None or "
+                    f"'accuracy'; got {self.scoring!r}."
+                )
+            return common_measure("mode", costs), "mode"
         if self.scoring is not None:
             return check_scoring(GeometricClassifier(), self.scoring), ""
         rule = rules[0] if len(rules) == 1 else rule_for("auto", costs)
         return common_measure(rule, costs), rule
 
+    def _distributions(self, X: Any) -> np.ndarray:
+        if self.average_ is None:
+            return super()._distributions(X)
+        return self.average_.distributions(read_features(self, X))
 
-class Task(NamedTuple):
-    """The data and options that all folds share."""
+    @property
+    def _voters(self) -> Average | None:
+        return self.average_ if self.average_ is not None and self.average_.votes else None
 
-    X: Any
-    target: np.ndarray
-    weight: np.ndarray
-    order: np.ndarray
-    rules: list[str]
-    scorer: Any
-    measure: str  # the rule that goes with the scorer, if the scorer is a cost of errors
-    fit_intercept: bool
-    tol: float
-    max_iter: int
+    def _measure(self) -> Cost:
+        return super()._measure() if self._voters is None else self._voters.measure
 
+    def _values(self, X: Any) -> np.ndarray:
+        if self._voters is None:
+            return super()._values(X)
+        return -self._voters.paid(read_features(self, X))[:, np.argsort(self.order_)]
 
-def _score_fold(
-    task: Task, settings: list[tuple[Cost, float]], alphas: list[float], train: Any, test: Any
-) -> tuple[np.ndarray, Fit]:
-    """Return scores by setting, penalty and rule, and the fit that is farthest from converged."""
-    X, target, weight = task.X[train], task.target[train], task.weight[train]
-    total = weight.sum()
-    if not (total > 0 and task.weight[test].sum() > 0):
-        raise ValueError("a fold of cv has no sample with a positive weight; choose another cv.")
-    design = Design(X, weight / total, task.fit_intercept)
-    scores = np.empty((len(settings), len(alphas), len(task.rules)))
-    worst = None
-    for row, (cost, scale) in enumerate(settings):
-        losses = Losses(cost * scale, target, weight / total)
-        V = start(design, losses)
-        for column, alpha in enumerate(alphas):
-            objective = Objective(design, losses, alpha / total)
-            found = minimise(objective, V, task.tol, task.max_iter)
-            V = found.V
-            model = GeometricClassifier()
-            model.order_, model.classes_ = task.order, np.sort(task.order)
-            model.n_features_in_ = X.shape[1]
-            set_fitted(model, *design.coefficients(V), losses.cost, task.rules[0], X.dtype)
-            scores[row, column] = _scores(task, model, test)
-            worst = found if worst is None else max(worst, found, key=_badness)
-    assert worst is not None
-    return scores, worst
+    def _chosen(self, X: Any) -> np.ndarray:
+        if self._voters is None:
+            return super()._chosen(X)
+        return self._voters.elect(read_features(self, X))
 
 
-def _scores(task: Task, model: GeometricClassifier, test: Any) -> list[float]:
-    """Return the score of a fitted model under each rule."""
-    X, target, weight = task.X[test], task.target[test], task.weight[test]
-    if isinstance(task.scorer, Cost):
-        paid = task.scorer.matrix().numpy()
-        means = [
-            float(np.average(paid[target, chosen], weights=weight))
-            for chosen in decided(model, X, task.rules)
-        ]
-        right = task.measure in ("mode", "scores")
-        return [1.0 - mean if right else -mean for mean in means]
-    weighted = "sample_weight" in inspect.signature(task.scorer).parameters
-    options = {"sample_weight": weight} if weighted and (weight != weight[0]).any() else {}
-    labels = task.order[target]
-    return [
-        float(task.scorer(model.set_params(decision=rule), X, labels, **options))
-        for rule in task.rules
-    ]
+def _first_of_largest(values: np.ndarray) -> tuple[int, int, int]:
+    """Return where they are largest, by setting, penalty and rule; rounding does not decide.
 
-
-def _badness(found: Fit) -> tuple[bool, float]:
-    return not found.converged, found.largest
+    Of equal ones the first wins. Penalties are compared first, in descending order.
+    """
+    near = values >= values.max() - 1e-12 * max(1.0, abs(values.max()))
+    at_alpha, at_setting, at_rule = (int(k[0]) for k in near.swapaxes(0, 1).nonzero())
+    return at_setting, at_alpha, at_rule
 
 
 def _table(

@@ -287,7 +287,8 @@ def minimise(objective: Objective, V: np.ndarray, tol: float, max_iter: int) -> 
             return Fit(here.V, iteration, largest, largest <= tol)
         if precondition is None or iteration % REFRESH == 0:
             precondition = objective.preconditioner()
-            here = here._replace(scores=objective.scores(here.V))  # without the sum of roundings
+            if iteration > 0:  # without the sum of roundings
+                here = here._replace(scores=objective.scores(here.V))
         direction = memory.direction(here.gradient, precondition)
         ahead = _search(objective, here, direction)
         if ahead is None:

@@ -67,7 +67,8 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples, n_classes)
             One column per class, in the order of `classes_`.
         """
-        return _probabilities(self, _scores(self, X))[:, _sorted(self)]
+        check_is_fitted(self)
+        return self._distributions(X)[:, _sorted(self)]
 
     def predict_cost(self, X: Any) -> np.ndarray:
         """Return the expected cost of predicting each class, as `decision` measures it.
@@ -85,9 +86,9 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples, n_classes)
             One column per class, in the order of `classes_`.
         """
-        alpha = _probabilities(self, _scores(self, X))
-        measure = measure_of(_rule(self), self.cost_)
-        expected = measure.expected(torch.from_numpy(alpha.astype(np.float64)))
+        check_is_fitted(self)
+        alpha = self._distributions(X)
+        expected = self._measure().expected(torch.from_numpy(alpha.astype(np.float64)))
         return expected.detach().numpy().astype(alpha.dtype, copy=False)[:, _sorted(self)]
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -107,8 +108,7 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
             (n_samples,), and positive values mean the second class.
         """
         check_is_fitted(self)
-        by_scores = _rule(self) == "scores"
-        values = _scores(self, X)[:, _sorted(self)] if by_scores else -self.predict_cost(X)
+        values = self._values(X)
         return values[:, 1] - values[:, 0] if len(self.classes_) == 2 else values
 
     def predict(self, X: Any) -> np.ndarray:
@@ -123,8 +123,28 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        (chosen,) = decided(self, X, [_rule(self)])
-        return self.order_[chosen]
+        return self.order_[self._chosen(X)]
+
+    # What a model that averages several fits does in another way.
+
+    def _distributions(self, X: Any) -> np.ndarray:
+        """Return the distributions, with columns in the order of the cost."""
+        return distributions_of(self, X)
+
+    def _measure(self) -> Cost:
+        """Return the cost of errors that the decision minimises."""
+        return measure_of(_rule(self), self.cost_)
+
+    def _values(self, X: Any) -> np.ndarray:
+        """Return what `predict` maximises, with columns in the order of `classes_`."""
+        by_scores = _rule(self) == "scores"
+        return _scores(self, X)[:, _sorted(self)] if by_scores else -self.predict_cost(X)
+
+    def _chosen(self, X: Any) -> np.ndarray:
+        """Return the predicted classes, as positions in `order_`."""
+        if _rule(self) == "scores":
+            return _scores(self, X).argmax(1)
+        return decide(torch.from_numpy(self._distributions(X)), self._measure()).numpy()
 
     # ------------------------------------------------------------------ reading
 
@@ -170,12 +190,21 @@ def _rule(model: LinearGeometric) -> str:
     return rule_for(named[0], [model.cost_])
 
 
+def read_features(model: LinearGeometric, X: Any) -> Any:
+    """Return samples as a fitted model takes them, checked."""
+    check_is_fitted(model)
+    return validate_data(model, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+
+
 def _scores(model: LinearGeometric, X: Any) -> np.ndarray:
     """Return the scores, with columns in the order of the cost."""
-    check_is_fitted(model)
-    X = validate_data(model, X, accept_sparse="csr", dtype=FLOATS, reset=False)
-    scores = np.asarray(X @ model.coef_.T) + model.intercept_
+    scores = np.asarray(read_features(model, X) @ model.coef_.T) + model.intercept_
     return scores[:, np.searchsorted(model.classes_, model.order_)]
+
+
+def distributions_of(model: LinearGeometric, X: Any) -> np.ndarray:
+    """Return the geometric softmax of the scores, with columns in the order of the cost."""
+    return _probabilities(model, _scores(model, X))
 
 
 def _probabilities(model: LinearGeometric, scores: np.ndarray) -> np.ndarray:

@@ -3,13 +3,10 @@
 There is one procedure for all models and sets. Features are standardised by the training fold.
 Every candidate (a setting with a decision) is judged on inner folds (`selection.judge`). No
 single one is chosen: on a few dozen samples the best is often so by chance.
-Each gets the weight
-
-    exp(-(mean loss - least mean loss) / standard error of the least mean loss),
-
-those below `LEAST` are left out, and the others are fitted to the whole training fold. Their
-distributions are averaged. Their labels vote: the answer is the median of the votes, or the mode
-where the criterion is accuracy. The test fold is seen by the measures alone.
+They are averaged as `GeometricClassifierCV` does it with ``average=True``: by weights that fall
+with the loss. Those with a weight are fitted to the whole training fold. Their distributions are
+averaged. Their labels vote: the answer is the median of the votes, or the mode where the criterion
+is accuracy. The test fold is seen by the measures alone.
 """
 
 from __future__ import annotations
@@ -25,6 +22,8 @@ from sklearn import config_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 
+from geosoftmax import LineCost, ZeroOneCost
+from geosoftmax.estimators.averaging import vote, weigh_candidates
 from geosoftmax_experiments.data.ordinal import Fold
 from geosoftmax_experiments.ordinal.decisions import Prediction, decide, predict
 from geosoftmax_experiments.ordinal.measures import (
@@ -35,10 +34,7 @@ from geosoftmax_experiments.ordinal.measures import (
 from geosoftmax_experiments.ordinal.models import Model
 from geosoftmax_experiments.ordinal.selection import Judged, inner_splits, judge
 
-__all__ = ["LEAST", "measure_average", "measure_fold", "vote", "weigh"]
-
-#: Candidates whose weight is below this share of the largest are left out.
-LEAST = 0.01
+__all__ = ["measure_average", "measure_fold", "weigh"]
 
 
 def weigh(losses: np.ndarray) -> np.ndarray:
@@ -52,26 +48,7 @@ def weigh(losses: np.ndarray) -> np.ndarray:
     """
     means = losses.mean(-1)
     least = losses.reshape(-1, losses.shape[-1])[means.argmin()]
-    error = least.std() / math.sqrt(len(least))
-    behind = means - means.min()
-    # A best candidate without any spread, such as one that is always right, leaves equals alone.
-    weights = np.exp(-behind / error) if error > 0 else (behind <= 1e-12).astype(float)
-    weights[weights < LEAST] = 0.0
-    return weights / weights.sum()
-
-
-def vote(labels: np.ndarray, weights: np.ndarray, classes: int, mode: bool) -> np.ndarray:
-    """Return the median of weighted votes, or their mode; `labels` has a row for each voter.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> labels, weights = np.array([[0], [2], [3]]), np.array([0.4, 0.3, 0.3])
-    >>> int(vote(labels, weights, 4, mode=False)[0]), int(vote(labels, weights, 4, mode=True)[0])
-    (2, 0)
-    """
-    ballots = (labels[..., None] == np.arange(classes)) * weights[:, None, None]
-    return decide(Prediction(ballots.sum(0)), "mode" if mode else "median")
+    return weigh_candidates(means, least.std() / math.sqrt(len(least)))
 
 
 def measure_fold(model: Model, fold: Fold, inner: int) -> list[dict[str, Any]]:
@@ -187,4 +164,5 @@ class _Together:
         votes, classes = weight[self.used].ravel(), self.distributions.shape[-1]
         voters = votes.nonzero()[0]
         labels = self.labels.reshape(len(votes), -1)
-        return vote(labels[voters], votes[voters], classes, mode)
+        measure = ZeroOneCost(classes) if mode else LineCost(classes)
+        return vote(labels[voters], votes[voters], measure)

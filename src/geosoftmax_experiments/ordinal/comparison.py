@@ -1,25 +1,19 @@
-"""A comparison as a run: its settings, its units, and the rows that they give.
-
-A unit is a model on a fold of a set.
-"""
+"""The comparison of linear models as a run: its settings, and its units."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-import pandas as pd
-from rich.console import Console
-
-from geosoftmax_experiments import files, runs
+from geosoftmax_experiments import files
+from geosoftmax_experiments.comparison import check_known
 from geosoftmax_experiments.data.ordinal import Fold, load_fold, set_names
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.ordinal.averaging import measure_fold
-from geosoftmax_experiments.ordinal.decisions import LABELS
-from geosoftmax_experiments.ordinal.measures import CRITERIA, MEASURES
+from geosoftmax_experiments.ordinal.folds import FoldComparison, FoldUnit, fingerprints
 from geosoftmax_experiments.ordinal.models import MODELS
-from geosoftmax_experiments.store import Store, versions
+from geosoftmax_experiments.store import versions
 
 __all__ = ["OWN_TABLES", "Comparison", "Settings", "Unit", "load_folds", "refuse_older"]
 
@@ -32,8 +26,6 @@ OWN_TABLES = "own tables"
 
 #: The coarse grids of ``--quick``.
 QUICK = {"alphas": (100.0, 10.0, 1.0), "scales": (0.5, 2.0), "costs": ("squared",)}
-
-NUMBERS = ("seconds", "unconverged", *MEASURES)
 
 
 @dataclass(frozen=True)
@@ -52,17 +44,10 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Unit(runs.Unit):
+class Unit(FoldUnit):
     """A model on a fold of a set."""
 
-    name: str
-    fold: int
-    model: str
-
-    @property
-    def key(self) -> str:
-        """The name of its result."""
-        return f"{self.name}.{self.fold}.{self.model}"
+    numbers: ClassVar = (*FoldUnit.numbers, "unconverged")
 
     def work(self, shared: Comparison) -> list[dict[str, Any]]:
         """Return its rows."""
@@ -70,36 +55,21 @@ class Unit(runs.Unit):
         model = replace(MODELS[self.model], **settings.grids[self.model])
         return measure_fold(model, shared.folds[self.name, self.fold], settings.inner)
 
-    def made(self, rows: Any) -> bool:
-        """Whether rows are those of this unit."""
-        return isinstance(rows, list) and all(
-            (row["set"], row["fold"], row["model"]) == (self.name, self.fold, self.model)
-            and (row["decision"] in LABELS and row["selected_by"] in CRITERIA)
-            and isinstance(row["folds_by"], str)
-            and all(isinstance(row[name], (int, float)) for name in NUMBERS)
-            for row in rows
-        )
-
 
 @dataclass(frozen=True)
-class Comparison:
-    """What is compared: the settings, and the folds, read and checked."""
+class Comparison(FoldComparison):
+    """A comparison of linear models."""
 
     settings: Settings
-    folds: dict[tuple[str, int], Fold]
+    unit: ClassVar = Unit
 
     @classmethod
     def of(
         cls, source: str, folds: list[Fold], models: tuple[str, ...], inner: int, quick: bool
     ) -> Comparison:
         """Return the comparison on folds, as many of each set; by default of all models."""
-        for model in models:
-            if model not in MODELS:
-                known = ", ".join(MODELS)
-                raise UserError(f"There is no model {model!r}.", f"Take some of {known}.")
-        data: dict[str, str] = {}
-        for fold in folds:
-            data[fold.name] = data.get(fold.name, "") + fold.digest()[:4]
+        check_known("model", models, MODELS)
+        data = fingerprints(folds)
         settings = Settings(
             source=source,
             sets=tuple(data),
@@ -111,26 +81,6 @@ class Comparison:
             versions=versions(*PACKAGES),
         )
         return cls(settings, {(fold.name, fold.number): fold for fold in folds})
-
-    def units(self) -> list[Unit]:
-        """Return all units, fold by fold, so that a part of the work covers all sets."""
-        settings = self.settings
-        return [
-            Unit(name, fold, model)
-            for fold in range(settings.folds)
-            for name in settings.sets
-            for model in settings.models
-        ]
-
-    def store(self, folder: Path) -> Store:
-        """Return the store of the rows in a folder."""
-        return Store(folder, asdict(self.settings))
-
-    def run(self, store: Store, backend: runs.Backend, console: Console) -> pd.DataFrame:
-        """Do what is missing; return all rows."""
-        units = self.units()
-        runs.run(store, units, self, backend, console, doing="comparing")
-        return pd.DataFrame([row for unit in units for row in store.read(unit.key, unit.made)])
 
 
 def load_folds(source: str, sets: tuple[str, ...], count: int) -> list[Fold]:

@@ -8,26 +8,22 @@ models are (`averaging`).
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
 import torch
-from rich.console import Console
 from sklearn.preprocessing import StandardScaler
 
-from geosoftmax_experiments import runs
+from geosoftmax_experiments.comparison import check_known
 from geosoftmax_experiments.data.ordinal import Fold
-from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.ordinal.averaging import measure_average
 from geosoftmax_experiments.ordinal.decisions import RULES, Prediction
-from geosoftmax_experiments.ordinal.measures import MEASURES
+from geosoftmax_experiments.ordinal.folds import FoldComparison, FoldUnit, fingerprints
 from geosoftmax_experiments.ordinal.networks import Training, train
 from geosoftmax_experiments.ordinal.selection import inner_splits, judge_predictions
 from geosoftmax_experiments.rivals.table import RIVALS, Rival, line
-from geosoftmax_experiments.store import Store, versions
+from geosoftmax_experiments.store import versions
 
 __all__ = [
     "LOSSES",
@@ -62,53 +58,31 @@ class DeepSettings:
 
 
 @dataclass(frozen=True)
-class DeepUnit(runs.Unit):
+class DeepUnit(FoldUnit):
     """A loss on a fold of a set."""
-
-    name: str
-    fold: int
-    loss: str
-
-    @property
-    def key(self) -> str:
-        """The name of its result."""
-        return f"{self.name}.{self.fold}.{self.loss}"
 
     def work(self, shared: DeepComparison) -> list[dict[str, Any]]:
         """Return its rows."""
         settings = shared.settings
         fold = shared.folds[self.name, self.fold]
-        return measure_rival(RIVALS[self.loss], fold, settings.inner, settings.training)
-
-    def made(self, rows: Any) -> bool:
-        """Whether rows are those of this unit."""
-        return isinstance(rows, list) and all(
-            (row["set"], row["fold"], row["model"]) == (self.name, self.fold, self.loss)
-            and all(isinstance(row[name], (int, float)) for name in MEASURES)
-            for row in rows
-        )
+        return measure_rival(RIVALS[self.model], fold, settings.inner, settings.training)
 
 
 @dataclass(frozen=True)
-class DeepComparison:
-    """What is compared: the settings, and the folds, read and checked."""
+class DeepComparison(FoldComparison):
+    """A comparison of losses on small networks."""
 
     settings: DeepSettings
-    folds: dict[tuple[str, int], Fold]
+    unit: ClassVar = DeepUnit
+    doing: ClassVar = "training"
 
     @classmethod
     def of(
         cls, source: str, folds: list[Fold], losses: tuple[str, ...], inner: int, training: Training
     ) -> DeepComparison:
         """Return the comparison on folds, as many of each set; by default of `LOSSES`."""
-        for name in losses:
-            if name not in RIVALS:
-                known = ", ".join(RIVALS)
-                raise UserError(f"There is no loss {name!r}.", f"Take some of {known}.")
-        losses = losses or LOSSES
-        data: dict[str, str] = {}
-        for fold in folds:
-            data[fold.name] = data.get(fold.name, "") + fold.digest()[:4]
+        check_known("loss", losses, RIVALS)
+        losses, data = losses or LOSSES, fingerprints(folds)
         settings = DeepSettings(
             source=source,
             sets=tuple(data),
@@ -122,25 +96,10 @@ class DeepComparison:
         )
         return cls(settings, {(fold.name, fold.number): fold for fold in folds})
 
-    def units(self) -> list[DeepUnit]:
-        """Return all units, fold by fold, so that a part of the work covers all sets."""
-        settings = self.settings
-        return [
-            DeepUnit(name, fold, loss)
-            for fold in range(settings.folds)
-            for name in settings.sets
-            for loss in settings.losses
-        ]
-
-    def store(self, folder: Path) -> Store:
-        """Return the store of the rows in a folder."""
-        return Store(folder, asdict(self.settings))
-
-    def run(self, store: Store, backend: runs.Backend, console: Console) -> pd.DataFrame:
-        """Do what is missing; return all rows."""
-        units = self.units()
-        runs.run(store, units, self, backend, console, doing="training")
-        return pd.DataFrame([row for unit in units for row in store.read(unit.key, unit.made)])
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names of the losses."""
+        return self.settings.losses
 
 
 def rules_of(rival: Rival) -> tuple[str, ...]:
@@ -166,13 +125,13 @@ def measure_rival(rival: Rival, fold: Fold, inner: int, training: Training) -> l
         seen[row, torch.from_numpy(out)] = 0
     cost, y = line(fold.classes), torch.from_numpy(fold.y_train)
     snapshots = train(rival, cost, X, y, seen, X_test, training, seed=fold.number)
-    held_out, said = [], {}
+    held_out, on_test = [], {}
     for one in snapshots:
         scores = torch.empty_like(one.train[0])
         for row, (_, out) in enumerate(splits):
             scores[out] = one.train[row, out]
         held_out.append(_prediction(rival, scores, cost, one.value))
-        said[one.value, one.steps] = _prediction(rival, one.test[-1], cost, one.value)
+        on_test[one.value, one.steps] = _prediction(rival, one.test[-1], cost, one.value)
     settings: list[dict[str, Any]] = [{"value": s.value, "steps": s.steps} for s in snapshots]
     judged = judge_predictions(
         settings,
@@ -182,7 +141,7 @@ def measure_rival(rival: Rival, fold: Fold, inner: int, training: Training) -> l
         np.array([one.scores for one in held_out]),
     )
     rows = measure_average(
-        judged, lambda one: said[one["value"], one["steps"]], fold, rival.name,
+        judged, lambda one: on_test[one["value"], one["steps"]], fold, rival.name,
         {"value": float("nan"), "steps": 0},
     )  # fmt: skip
     seconds = round(time.perf_counter() - start, 4)

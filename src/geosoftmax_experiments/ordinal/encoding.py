@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 from geosoftmax_experiments import tables
-from geosoftmax_experiments.tables import Table, listed
+from geosoftmax_experiments.tables import SOME_ROWS, Table, listed
 
 __all__ = ["Column", "Encoder", "learn_columns", "read_columns", "row_number"]
 
@@ -117,19 +117,31 @@ def _learn_column(
     if dates:
         return Column(name, "date", dates[0])
     number = text.nunique()
-    numeric = max(tables.numbers(text, mark)[0].notna().mean() for mark in ".,") >= 0.5
-    if numeric and not chosen:
-        strange = f"row {row_number(wrong, wrong)} holds {listed([values[wrong].iloc[0]])!r}"
+    nearly = None if chosen else _nearly(text, values, wrong)
+    if nearly is not None:
+        what, bad = nearly
+        strange = f"row {row_number(bad, bad)} holds {listed([values[bad].iloc[0]])!r}"
         if number > MOST_CATEGORIES:
-            problems[f"{name!r} holds numbers, but {strange}"] = "Correct or empty such cells."
+            problems[f"{name!r} holds {what}, but {strange}"] = "Correct or empty such cells."
         else:
-            notes.append(f"{name!r} is read as categories, not as numbers: {strange}.")
+            notes.append(f"{name!r} is read as categories, not as {what}: {strange}.")
     elif number > MOST_CATEGORIES:
         what = f"{name!r} holds {number} different words"
         problems[what] = "Leave words out with --ignore, and names of samples with --id."
     elif 10 < number == len(text):
         notes.append(f"{name!r} has another word in each row: --id {name} leaves it out.")
     return Column(name, "category")
+
+
+def _nearly(text: pd.Series, values: Any, wrong: Any) -> tuple[str, Any] | None:
+    """Return what at least half of the cells are, and which cells are not; None if neither."""
+    if max(tables.numbers(text, mark)[0].notna().mean() for mark in ".,") >= 0.5:
+        return "numbers", wrong
+    some = text.iloc[:SOME_ROWS]
+    shares = {form: tables.days(some, form)[0].notna().mean() for form in DATES}
+    form = max(shares, key=lambda form: shares[form])
+    bad = tables.days(values, form)[1] if shares[form] >= 0.5 else None
+    return None if bad is None or not bad.any() else ("dates", bad)
 
 
 def _are_dates(text: pd.Series, form: str) -> bool:

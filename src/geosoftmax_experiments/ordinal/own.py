@@ -48,7 +48,7 @@ def _say(console: Console, notes: list[str]) -> None:
 
 
 #: What is predicted, by the decision of a model; not always what is most probable.
-RULES_SAID = {
+RULE_LINES = {
     "mode": "Predictions are the most probable classes.",
     "median": "Predictions are the medians of the probabilities.",
     "mean": "Predictions are the means of the probabilities, rounded.",
@@ -80,7 +80,7 @@ def fit_table(options: FitOptions, console: Console) -> OrdinalModel:
     save_model(model, options.output)
     write_own_report(options.output, options.table.name, model, samples, validation)
     _print_scores(validation, console)
-    _say(console, [RULES_SAID[model.decision]])
+    _say(console, [RULE_LINES[model.decision]])
     console.print(f"Model and report saved to {options.output.resolve()}", soft_wrap=True)
     return model
 
@@ -214,7 +214,7 @@ def predict_table(options: PredictOptions, console: Console) -> pd.DataFrame:
     X, complete, notes = read_features(
         options.table, table, model.columns, missing, options.unknown
     )
-    _say(console, [*table.notes, *notes, RULES_SAID[model.decision]])
+    _say(console, [*table.notes, *notes, RULE_LINES[model.decision]])
     prediction = model.predict(Encoder.restore(model.columns).transform(X))
     labels = [model.classes[k] for k in decide(prediction, model.decision)]
     result = pd.DataFrame({"prediction": labels}, index=np.flatnonzero(complete))

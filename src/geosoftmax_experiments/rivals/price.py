@@ -1,6 +1,6 @@
-"""The table of all losses: what is known of each, and what a step takes beside cross-entropy.
+"""The tables of all losses: what is known of each, and what a step takes beside cross-entropy.
 
-``python -m geosoftmax_experiments.rivals.price`` prints it in Markdown. A step is the loss of a
+``python -m geosoftmax_experiments.rivals.price`` prints them in Markdown. A step is the loss of a
 batch and its gradient in the scores, in float32 and on one thread. Losses are measured in turns,
 in CPU time, and compared with the cross-entropy of torch in the same turn.
 """
@@ -15,10 +15,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from geosoftmax import TreeCost
 from geosoftmax_experiments.report import as_markdown
 from geosoftmax_experiments.rivals.table import RIVALS, Rival, line
+from geosoftmax_experiments.rivals.trees import TREE_RIVALS, TreeRival
 
-__all__ = ["facts", "prices", "table"]
+__all__ = ["facts", "prices", "table", "tree_prices", "tree_table"]
 
 #: Samples and classes of a step.
 SIZES = ((64, 5), (512, 100))
@@ -27,7 +29,7 @@ TURNS = 15
 TURN_SECONDS = 0.005
 
 
-def facts(rival: Rival) -> dict[str, str]:
+def facts(rival: Rival | TreeRival) -> dict[str, str]:
     """Return what is known of a loss, in words."""
     return {
         "loss": rival.label,
@@ -51,6 +53,27 @@ def prices(samples: int, classes: int) -> dict[str, float]:
         steps[name] = _step(
             lambda f, bound=bound: bound.loss(f, labels).mean(), samples, rival.outputs(classes)
         )
+    return _measure(steps)
+
+
+def tree_prices(samples: int, groups: int) -> dict[str, float]:
+    """Return the same for losses of trees: as many groups as leaves in each."""
+    tree = TreeCost.from_dict(
+        {f"g{k}": [f"c{k}.{j}" for j in range(groups)] for k in range(groups)}
+    )
+    labels = torch.arange(samples) % tree.size
+    steps = {
+        "torch": _step(lambda f: torch.nn.functional.cross_entropy(f, labels), samples, tree.size)
+    }
+    for rival in TREE_RIVALS:
+        loss, _ = rival.make(tree, rival.value)
+        steps[rival.label] = _step(
+            lambda f, loss=loss: loss(f, labels).mean(), samples, rival.outputs(tree)
+        )
+    return _measure(steps)
+
+
+def _measure(steps: dict[str, Callable[[], None]]) -> dict[str, float]:
     counts = {name: max(1, int(TURN_SECONDS / _clock(step, 2))) for name, step in steps.items()}
     turns = [
         {name: _clock(step, counts[name]) for name, step in steps.items()} for _ in range(TURNS)
@@ -71,6 +94,8 @@ def _step(loss: Callable[[Tensor], Tensor], samples: int, outputs: int) -> Calla
 
 
 def _clock(step: Callable[[], None], count: int) -> float:
+    for _ in range(3):  # the first calls also give back the memory of the loss before
+        step()
     start = time.process_time()
     for _ in range(count):
         step()
@@ -86,6 +111,14 @@ def table() -> pd.DataFrame:
     )
 
 
+def tree_table() -> pd.DataFrame:
+    """Return the same for losses of trees."""
+    ratios = tree_prices(512, 10)
+    return pd.DataFrame(
+        {**facts(rival), "512 × 100": f"{ratios[rival.label]:.1f}"} for rival in TREE_RIVALS
+    )
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(as_markdown(table()))
+    print(as_markdown(table()), as_markdown(tree_table()), sep="\n\n")

@@ -5,16 +5,13 @@ A unit is a model on a draw of some posts.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-from rich.console import Console
-
-from geosoftmax_experiments import runs
+from geosoftmax_experiments import comparison as base
+from geosoftmax_experiments.comparison import RowsUnit, check_known
 from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.store import Store, versions
+from geosoftmax_experiments.store import versions
 from geosoftmax_experiments.taxonomy.conditions import CLEAN, Condition
 from geosoftmax_experiments.taxonomy.features import Corpus
 from geosoftmax_experiments.taxonomy.measures import MEASURES
@@ -50,7 +47,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Unit(runs.Unit):
+class Unit(RowsUnit):
     """A model on a draw."""
 
     model: str
@@ -84,7 +81,7 @@ class Unit(runs.Unit):
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(base.Comparison):
     """What is compared: the settings, and the posts as features."""
 
     settings: Settings
@@ -118,10 +115,7 @@ class Comparison:
                 f"--draws {_listed(draws)} does not fit --sizes {_listed(sizes)}.",
                 "Give a number, of at least 1, for each of the sizes.",
             )
-        for model in models:
-            if model not in MODELS:
-                known = ", ".join(MODELS)
-                raise UserError(f"There is no model {model!r}.", f"Take some of {known}.")
+        check_known("model", models, MODELS)
         return cls(
             Settings(
                 candidates={name: model.candidates for name, model in MODELS.items()},
@@ -152,16 +146,6 @@ class Comparison:
             if draw < count
             for model in self.models
         ]
-
-    def store(self, folder: Path) -> Store:
-        """Return the store of the rows in a folder."""
-        return Store(folder, asdict(self.settings))
-
-    def run(self, store: Store, backend: runs.Backend, console: Console) -> pd.DataFrame:
-        """Do what is missing; return all rows."""
-        units = self.units()
-        runs.run(store, units, self, backend, console, doing="comparing")
-        return pd.DataFrame([row for unit in units for row in store.read(unit.key, unit.made)])
 
 
 def _listed(numbers: tuple[int, ...]) -> str:

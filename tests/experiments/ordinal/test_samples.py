@@ -158,6 +158,17 @@ def test_all_problems_are_reported_at_once(tmp_path):
         read_samples(write(tmp_path, "x;rating", "1;1"), "rating", form=TextFormat(","))
 
 
+def test_a_cell_that_is_no_date_is_named(tmp_path):
+    """It made categories of all dates, without a word."""
+    days = [f"{k % 28 + 1:02d}.{k // 28 + 1:02d}.2026,{k % 2}" for k in range(120)]
+    days[3] = "31.02.2026,1"
+    few = read_samples(write(tmp_path, "day,rating", *days[:40]), "rating")
+    assert few.columns == [Column("day", "category")]
+    assert few.notes[0] == "'day' is read as categories, not as dates: row 4 holds '31.02.2026'."
+    with pytest.raises(UserError, match=r"'day' holds dates, but row 4 holds '31\.02\.2026'"):
+        read_samples(write(tmp_path, "day,rating", *days), "rating")
+
+
 def test_columns_that_may_be_a_mistake_are_noted(tmp_path):
     rows = [f"{k if k != 3 else '?'},w{k},,{k % 2}" for k in range(12)]
     found = read_samples(write(tmp_path, "x,name,empty,rating", *rows), "rating")

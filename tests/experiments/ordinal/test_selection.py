@@ -10,9 +10,9 @@ from sklearn.metrics import mean_absolute_error
 from sklearn.preprocessing import StandardScaler
 from skordinal.metrics import ranked_probability_score
 
-from geosoftmax.estimators import GeometricClassifier
+from geosoftmax.estimators import GeometricClassifier, GeometricClassifierCV
 from geosoftmax_experiments.data.ordinal import load_fold
-from geosoftmax_experiments.ordinal.averaging import measure_fold, vote, weigh
+from geosoftmax_experiments.ordinal.averaging import measure_fold, weigh
 from geosoftmax_experiments.ordinal.measures import CRITERIA, MEASURES
 from geosoftmax_experiments.ordinal.models import MODELS
 from geosoftmax_experiments.ordinal.selection import best, inner_splits, judge, search
@@ -105,10 +105,21 @@ def test_candidates_that_are_always_right_share_all_the_weight():
     np.testing.assert_allclose(weigh(losses), [[1 / 3, 1 / 3], [0, 1 / 3]])
 
 
-def test_votes_are_counted_by_weight():
-    labels = np.array([[0, 1], [0, 2], [3, 3]])
-    assert vote(labels, np.array([0.3, 0.3, 0.4]), 4, mode=True).tolist() == [0, 3]
-    assert vote(labels, np.array([0.3, 0.3, 0.4]), 4, mode=False).tolist() == [0, 2]
+@pytest.mark.parametrize(("by", "scoring"), [("mae", None), ("accuracy", "accuracy")])
+def test_the_estimator_of_the_library_averages_by_the_same_procedure(fold, by, scoring):
+    exact = replace(GEOMETRIC, estimator=GeometricClassifier("squared", tol=1e-9))
+    rows = pd.DataFrame(measure_fold(exact, fold, 3))
+    row = rows[(rows["decision"] == "chosen") & (rows["selected_by"] == by)].iloc[0]
+    scaler = StandardScaler().fit(fold.X_train)
+    X, X_test = scaler.transform(fold.X_train), scaler.transform(fold.X_test)
+    model = GeometricClassifierCV(
+        scales=exact.scales, alphas=exact.alphas, cv=inner_splits(fold.y_train, 3),
+        decision=exact.decisions, scoring=scoring, average=True, tol=1e-9,
+    ).fit(X, fold.y_train)  # fmt: skip
+    assert len(model.average_.members) == row["settings"] > 1
+    assert mean_absolute_error(fold.y_test, model.predict(X_test)) == row["mae"]
+    score = ranked_probability_score(fold.y_test, model.predict_proba(X_test))
+    assert score == pytest.approx(row["rps"], rel=1e-6)
 
 
 def test_distributions_are_averaged_by_weight(fold):

@@ -162,6 +162,17 @@ def test_coral_and_corn_are_those_of_their_authors(scores, labels):
     assert found.tolist() == expected.tolist()
 
 
+def test_corn_is_the_log_likelihood_of_stick_breaking(scores, labels):
+    """Each class breaks off its share of what is left: dlordinal's layer, with cross-entropy."""
+    logits = scores[:, :4]
+    stay = torch.sigmoid(-logits)  # P(y = k | y >= k)
+    left = torch.cumprod(torch.sigmoid(logits), -1)
+    one = torch.ones(len(logits), 1, dtype=logits.dtype)
+    beta = torch.cat([stay, one], -1) * torch.cat([one, left], -1)
+    close(ordinal.corn_link(logits), beta)
+    close(ordinal.corn(logits, labels), -beta[torch.arange(7), labels].log())
+
+
 def test_soft_labels_are_those_of_their_distributions():
     places = np.arange(5)
     expected = [stats.binom.pmf(places, 4, q) for q in np.linspace(0.1, 0.9, 5)]

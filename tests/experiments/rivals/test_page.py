@@ -6,6 +6,7 @@ import pytest
 
 from geosoftmax_experiments.rivals import price
 from geosoftmax_experiments.rivals.table import RIVALS
+from geosoftmax_experiments.rivals.trees import TREE_RIVALS
 
 PAGE = Path(__file__).parents[3] / "docs" / "which-loss.md"
 
@@ -16,6 +17,13 @@ def test_the_page_says_what_the_table_says(name):
     assert f"| {' | '.join(cells)} |" in PAGE.read_text(encoding="utf8")
 
 
+@pytest.mark.parametrize("rival", TREE_RIVALS, ids=lambda rival: rival.label)
+def test_the_page_says_what_is_known_of_losses_for_trees(rival):
+    cells = list(price.facts(rival).values())
+    page = PAGE.read_text(encoding="utf8").split("## The leaves of a tree")[1]
+    assert f"| {' | '.join(cells)} |" in page
+
+
 def test_every_loss_has_a_price(monkeypatch):
     monkeypatch.setattr(price, "TURNS", 3)
     monkeypatch.setattr(price, "TURN_SECONDS", 1e-3)
@@ -23,3 +31,7 @@ def test_every_loss_has_a_price(monkeypatch):
     assert found.pop("torch") == 1
     assert set(found) == set(RIVALS)
     assert all(0.2 < ratio < 1000 for ratio in found.values())
+    trees = price.tree_prices(8, 2)
+    assert trees.pop("torch") == 1
+    assert set(trees) == {rival.label for rival in TREE_RIVALS}
+    assert all(0.2 < ratio < 1000 for ratio in trees.values())
