@@ -36,7 +36,7 @@ STEPS = 60
 #: The parts of each round, which ends with a look at the gap. "w" takes all penalties, from small
 #: to large: it fits distributions with a large support. "m" takes the one that suits most scores,
 #: and "s" the next smaller one: they fit noisy scores, whose support is small.
-ROUNDS = ("ww", "wm", "msm", "smm", "mws", "www", "wms")
+ROUNDS = ("ww", "wm", "msm", "smm", "www", "mmm", "sss")
 #: The relaxation ``ω``.
 RELAXATION = 1.8
 #: Changes in half precision are scaled to this. They may grow by the root of the outputs.
