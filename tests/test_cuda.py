@@ -103,11 +103,12 @@ FUSED = {
     "small": LineCost(9, p=2) / 2,
     "120 classes": DenseCost(LineCost(120, p=1.5).matrix() / 20),
     "300 classes": DenseCost(LineCost(300, p=1.5).matrix() / 20),
+    "600 classes": DenseCost(LineCost(600, p=1.5).matrix() / 20),
     "line": LineCost(300),
     "tree": TreeCost([-1] + [(i - 1) // 4 for i in range(1, 200)], 0.5, outputs="leaves"),
     "zero-one": ZeroOneCost(50),
 }
-#: Those of which predictions, with all their digits, are not waited for either.
+#: Those of which the derivatives of predictions are not waited for either.
 REFINED = ("plane", "small", "120 classes", "line", "tree", "zero-one")
 PLANES = ("plane", "large plane")
 
@@ -157,6 +158,7 @@ def test_no_synchronisation(fused, request):
         run_once(cost, scores, labelled(cost, scores))
         solve(scores.detach(), cost, tol=1e-3)
         geometric_softmax(scores.detach(), cost, tol=1e-4)
+        geometric_softmax(scores.detach(), cost)
         if name == "plane":
             potential_logistic_loss(scores, target, cost).backward()
         if name in PLANES:
@@ -367,3 +369,31 @@ def test_predictions_are_right_on_exact_potentials():
     found = geometric_softmax(scores, cost).double()
     exact = geometric_softmax(scores.double().cpu(), cost.to("cpu"))
     assert (found.cpu() - exact).abs().sum((1, 2)).max() / 2 <= 1e-3
+
+
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("size", [513, 600, 1024])
+def test_predictions_of_many_outputs_are_right_and_not_waited_for(size, p):
+    """Whole batches and single rows, which are solved to the same digits, in a CUDA graph too."""
+    generator = torch.Generator().manual_seed(size)
+    points = torch.randn(size, 3, generator=generator, dtype=torch.float64)
+    cost = DenseCost.from_points(points, p=p)
+    scores = 3 * torch.randn(70, size, generator=generator)
+    there, f = cost.to("cuda"), scores.cuda()
+    solve(f, there, tol=1e-6)  # compiles
+    torch.cuda.synchronize()
+    with no_synchronisation():
+        found = solve(f, there, tol=1e-6)
+        few = solve(f[64:], there, tol=1e-6)
+    assert found.converged.all()
+    exact = solve(scores[::10].double(), cost)
+    total_variation = (found.alpha[::10].cpu().double() - exact.alpha).abs().sum(1) / 2
+    assert total_variation.max() <= 1e-3
+    assert (found.lower[::10].cpu() <= exact.upper).all()
+    assert (exact.lower <= found.upper[::10].cpu()).all()
+    torch.testing.assert_close(few.alpha, found.alpha[64:], atol=1e-4, rtol=1e-3)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        alpha = geometric_softmax(f, there)
+    graph.replay()
+    assert torch.equal(alpha, found.alpha)

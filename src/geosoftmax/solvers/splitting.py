@@ -101,7 +101,7 @@ def _on_grid(cost: Cost) -> bool:
 
 
 class RefinedTriton(Solver):
-    """Predictions to full float32 precision, in one launch; linear systems on a support."""
+    """Predictions to full float32 precision; linear systems on a support. Neither waits."""
 
     method = "splitting"
     backend = "triton"
@@ -111,7 +111,7 @@ class RefinedTriton(Solver):
         lacks = without_triton(request) or _misfit(cost)
         if lacks:
             return lacks
-        from geosoftmax.backends.triton import predict, predict_rows, refine
+        from geosoftmax.backends.triton import predict, predict_batch, refine
 
         if request.dtype != torch.float32:
             return "its kernels are for float32"
@@ -122,14 +122,14 @@ class RefinedTriton(Solver):
         if request.purpose == "support":
             longest, largest = refine.LONGEST_SIDE, refine.LARGEST_MATRIX
         else:
-            longest, largest = predict.LONGEST_SIDE, predict_rows.LARGEST_MATRIX
+            longest, largest = predict.LONGEST_SIDE, predict_batch.LARGEST_MATRIX
         plane = cost.is_separable and len(cost.shape) == 2
         if is_plane(cost, longest) if plane else cost.size <= largest:
             return None
         return f"its kernels are for planes with sides up to {longest}, or up to {largest} outputs"
 
     def prepare(self, cost: Cost, request: Request) -> Any:
-        from geosoftmax.backends.triton import predict, predict_rows, refine
+        from geosoftmax.backends.triton import predict, predict_batch, predict_rows, refine
         from geosoftmax.solvers.base import MAX_ITER
 
         parts = spectrum(cost)
@@ -139,8 +139,9 @@ class RefinedTriton(Solver):
         if is_plane(cost, predict.LONGEST_SIDE):
             planes = shared(cost, "predicted", lambda: predict.make_tables(*parts))
             return _launching(cost, request, functools.partial(_with_tol, predict.solve, planes))
-        rows = shared(cost, "predicted", lambda: predict_rows.make_tables(*parts))
-        return _launching(cost, request, functools.partial(_with_tol, predict_rows.solve, rows))
+        rows = predict_rows if cost.size <= predict_rows.LARGEST_MATRIX else predict_batch
+        made = shared(cost, "predicted", lambda: rows.make_tables(*parts))
+        return _launching(cost, request, functools.partial(_with_tol, rows.solve, made))
 
 
 def _with_tol(solve: Any, tables: Any, tol: float, scores: Tensor, max_iter: int) -> Fused:

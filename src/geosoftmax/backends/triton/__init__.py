@@ -8,6 +8,7 @@ grid           splitting on planes: a solve, or a loss with its slope
 rows           splitting with a dense kernel
 predict        splitting on planes, to full float32 precision: predictions
 predict_rows   the same with a dense kernel
+predict_batch  the same for more outputs, in one launch a step
 refine         systems on a support, in float64: derivatives of predictions
 hull           lines with the absolute value, exactly
 policy         trees, exactly
