@@ -58,7 +58,7 @@ PRESETS = {
     "digits": Preset(80, 128, seeds=1, measurements=4, scale=4.0, paper_scale=2.0,
                      learning_rate=3e-3, gain=1.0, weights=(0.02, 0.06, 0.2)),
     "cats": Preset(400, 512),
-    "mnist": Preset(240, 512, measurements=20, learning_rate=2e-3,
+    "mnist": Preset(240, 512, measurements=20, scale=2.0, learning_rate=2e-3,
                     weights=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)),
     "drawings": Preset(60, 128, measurements=20),
     "cat-strokes": Preset(20, 128),
