@@ -17,7 +17,6 @@ from torch import Tensor
 from geosoftmax.continuous._oracle import (
     difference_jet,
     envelope,
-    largest_maxima,
     ratio_jet,
     refine,
 )
@@ -25,7 +24,7 @@ from geosoftmax.continuous._problem import Problem
 from geosoftmax.continuous._views import KernelView
 from geosoftmax.continuous.search import Found
 from geosoftmax.continuous.sliding import Damping
-from geosoftmax.continuous.spikes import Spikes, compact, merge
+from geosoftmax.continuous.spikes import Spikes, compact, local_maxima, merge, peaks
 from geosoftmax.costs import DenseCost
 from geosoftmax.functional import solve as solve_on_points
 from geosoftmax.solvers.solution import ConvergenceWarning, has_converged
@@ -193,8 +192,8 @@ class KernelSearch:
         problem = self.problem
         ratio, worst = _uncovered(grid.f, h)
         direct = self.method in DIRECT
-        values = worst if direct else ratio
-        start = grid.points[largest_maxima(values, grid.side, problem.domain.dim, STARTS)]
+        values = (worst if direct else ratio).reshape(-1, *[grid.side] * problem.domain.dim)
+        start = grid.points[peaks(values, local_maxima(values, 1), STARTS)[0]]
         if self.method == "corrective":  # without sliding, maxima lie next to its points, too near
             start = torch.cat([start, state.points], 1)  # for a grid to show them
         jet = difference_jet if direct else ratio_jet
