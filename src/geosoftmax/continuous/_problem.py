@@ -10,11 +10,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from geosoftmax.continuous._views import KernelView, kernel_view
 from geosoftmax.continuous.costs import PointCost
 from geosoftmax.continuous.measure import Box
-from geosoftmax.continuous.sliding import Damping
-from geosoftmax.continuous.spikes import Spikes
 
 #: Least value of the kernel between neighbours on the grid.
 RESOLVED = 0.1
@@ -26,8 +23,6 @@ class Problem:
     Points come as ``(rows, n, dim)`` and values as ``(rows, n)``, whatever the batch shape of the
     score is. Nothing here keeps a graph to the score's own parameters.
     """
-
-    damping = Damping(1e-4, 1e-15, 1e8)
 
     def __init__(
         self, score: Callable[[Tensor], Tensor], domain: Box, cost: PointCost, side: int
@@ -67,14 +62,6 @@ class Problem:
         part.chosen = rows if self.chosen is None else self.chosen[rows]
         part.peak = self.peak[rows]
         return part
-
-    def view(self, state: Spikes) -> KernelView:
-        """Return the joint objective of points and weights."""
-        return kernel_view(self, state)
-
-    def clip(self, points: Tensor) -> Tensor:
-        """Return the nearest points of the box."""
-        return self.domain.clip(points)
 
     def call(self, points: Tensor) -> Tensor:
         """Return the scores themselves, ``(*batch, n)``, for points ``(*batch, n, dim)``."""

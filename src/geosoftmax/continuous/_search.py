@@ -21,7 +21,7 @@ from geosoftmax.continuous._oracle import (
     refine,
 )
 from geosoftmax.continuous._problem import Problem
-from geosoftmax.continuous._views import KernelView
+from geosoftmax.continuous._views import KernelView, kernel_view
 from geosoftmax.continuous.search import Found
 from geosoftmax.continuous.sliding import Damping
 from geosoftmax.continuous.spikes import Spikes, compact, local_maxima, merge, peaks
@@ -35,6 +35,7 @@ from geosoftmax.solvers.solution import ConvergenceWarning, has_converged
 MERGED, INSEPARABLE, SAME = 0.05, 1e-12, 1e-3
 #: Steps of sliding at most, and the share of the longest below which they are rounding.
 SLIDES, SETTLED = 40, 1e-12
+DAMPING = Damping(1e-4, 1e-15, 1e8)
 #: Maxima are added that gain at least this share of the largest one.
 WORTH = 0.01
 #: Local maxima that are followed up in each round.
@@ -91,6 +92,7 @@ class KernelSearch:
     energy: Tensor  # of the cover
     steps: int = SLIDES
     settled: float = SETTLED
+    damping: Damping = DAMPING
 
     @classmethod
     def of(cls, problem: Problem, method: str, tol: float) -> KernelSearch:
@@ -102,22 +104,17 @@ class KernelSearch:
         return cls(problem, method, tol, coarse, fine, cover, reached.sum() * cover**2)
 
     @property
-    def damping(self) -> Damping:
-        """The damping of the steps."""
-        return self.problem.damping
-
-    @property
     def reach(self) -> Tensor:
         """The longest step."""
         return 2 * self.problem.spacing
 
     def view(self, state: Spikes) -> KernelView:
         """Return the joint objective of points and weights."""
-        return self.problem.view(state)
+        return kernel_view(self.problem, state)
 
     def clip(self, points: Tensor) -> Tensor:
         """Return the nearest points of the box."""
-        return self.problem.clip(points)
+        return self.problem.domain.clip(points)
 
     def take(self, rows: Tensor) -> KernelSearch:
         """Return the problem of some samples."""

@@ -73,7 +73,7 @@ class ContinuousSolution(Bracketed):
     iterations : Tensor, shape batch
         Rounds until `tol` was reached, or all.
     history : Tensor, shape (rounds, *batch)
-        The lower bound after each round.
+        The lower bound after each round; samples that are done repeat their last.
     tol : float
         The gap that was asked for.
     method : str

@@ -8,8 +8,8 @@ A frame is ``background + Σ_j a_j φ(· - x_j)`` plus noise. Least squares with
 with all sums over pixels. All frames move together, padded to the same number of emitters:
 
 1. `gridded` solves the problem on a grid, roughly, and reads emitters off it;
-2. in rounds, `slide` moves positions, counts and backgrounds together, then an emitter is added at
-   every local maximum of ``b - h`` that is worth it, until there are none;
+2. in rounds of the library's `search`, positions, counts and backgrounds slide together, then an
+   emitter is added at every local maximum of ``b - h`` that is worth it, until there are none;
 3. what is not light of one emitter is told apart: neighbours that noise does not separate become
    one, weak emitters go, and the rest slides without penalty, pixels weighted by their variance.
 """

@@ -33,11 +33,14 @@ def is_maximum(gain: Tensor, sigma: float) -> Tensor:
     return local_maxima(gain, max(1, round(sigma * FINER)))
 
 
-def points_at(index: Tensor, grid: Tensor) -> Tensor:
-    """Return the points in pixels, (x, y), of indices into the flat values of a grid."""
+def points_at(index: Tensor, grid: Tensor, shift: Tensor | float = 0.0) -> Tensor:
+    """Return the points in pixels, (x, y), of indices into the flat values of a grid.
+
+    `shift` is in points of the grid.
+    """
     columns = grid.shape[-1]
     place = torch.stack([index % columns, torch.div(index, columns, rounding_mode="floor")], -1)
-    return (place.to(grid.dtype) + 0.5) / FINER
+    return (place.to(grid.dtype) + 0.5 + shift) / FINER
 
 
 def solve_on_grid(
@@ -80,7 +83,7 @@ def read_off(u: Tensor, background: Tensor, least: float) -> Emitters:
         moment.flatten(1).gather(1, index) / size
         for moment in (_three(_slope(u, 2), 1), _three(_slope(u, 1), 2))
     )
-    points = points_at(index, u) + torch.stack([right, below], -1) / FINER
+    points = points_at(index, u, torch.stack([right, below], -1))
     return compact(Emitters(points, counts, background))
 
 
