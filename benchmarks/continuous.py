@@ -60,6 +60,7 @@ def run(bench: Bench) -> Report:
 def _solves(bench: Bench, domain: Box, cost: PowerCost) -> Section:
     """A default solve of batches: samples that are done leave it."""
     rows, took = [], {}
+    geometric_softmax(waves(1), domain, cost)  # warms up
     for count in (1, 4) if bench.quick else BATCHES:
         bench.say(f"  {count} samples")
         start = time.perf_counter()
