@@ -19,6 +19,7 @@ from geosoftmax.continuous import Box, PowerCost, geometric_softmax
 
 ROUNDS = {"sliding": 12, "corrective": 24, "pairwise": 200, "away": 200, "plain": 200}
 SAMPLES = 4
+BATCHES = (1, 8, 64)
 SCALE = 60.0
 #: Below this, errors are rounding.
 ROUNDING = 1e-13
@@ -27,6 +28,7 @@ ROUNDING = 1e-13
 def run(bench: Bench) -> Report:
     report = Report("Off the grid")
     cost, domain = PowerCost(scale=SCALE), Box([0.0, 0.0], [1.0, 1.0])
+    report.add(bench, _solves(bench, domain, cost))
     score = waves(SAMPLES)
     exact = geometric_softmax(score, domain, cost, tol=1e-12)[1]
     assert bool(exact.converged.all())
@@ -53,6 +55,29 @@ def run(bench: Bench) -> Report:
     if not bench.quick:
         _promise(report, {row[""]: row for row in rows})
     return report
+
+
+def _solves(bench: Bench, domain: Box, cost: PowerCost) -> Section:
+    """A default solve of batches: samples that are done leave it."""
+    rows, took = [], {}
+    geometric_softmax(waves(1), domain, cost)  # warms up
+    for count in (1, 4) if bench.quick else BATCHES:
+        bench.say(f"  {count} samples")
+        start = time.perf_counter()
+        solution = geometric_softmax(waves(count), domain, cost)[1]
+        seconds = time.perf_counter() - start
+        assert bool(solution.converged.all())
+        took[str(count)] = seconds
+        rows.append(
+            {
+                "samples": count,
+                "ms a sample": seconds / count * 1e3,
+                "rounds": float(solution.iterations.double().mean()),
+                "most rounds": int(solution.iterations.max()),
+            }
+        )
+    note = f"Random smooth scores on the unit square, C = {SCALE:g} |x - y|², by default settings."
+    return Section("Solves of a batch", rows, note, took)
 
 
 def _rounds(bench: Bench, most: int) -> int:

@@ -22,8 +22,8 @@ from geosoftmax_experiments.superres.matching import compare, within
 from geosoftmax_experiments.superres.measures import Emitters, model
 from geosoftmax_experiments.superres.positions import COLUMNS
 from geosoftmax_experiments.superres.psf import Gaussian
-from geosoftmax_experiments.superres.slide import INNER
 from geosoftmax_experiments.superres.stacks import read_stack
+from geosoftmax_experiments.superres.views import INNER
 
 #: What the simulation says: nm, counts without light, counts for each photon.
 PIXEL, SPREAD, BASE, GAIN = 100.0, 110.0, 100.0, 2.0

@@ -358,3 +358,14 @@ class TestSinkhorn:
         for row in (0, 17, 39):
             alone = self.ways["compiled"](cost, alpha[row : row + 1], 1e-14, 200)
             assert torch.equal(alone.v[0], together.v[row])
+
+
+def test_descent_ends_where_the_exact_solution_is():
+    cost = LineCost(12, p=1)
+    scores = 2 * randn(5, 12)
+    K = kernel(cost)
+    peak = scores.amax(-1, keepdim=True)
+    b = torch.exp((scores - peak) / 2)
+    start, step = torch.zeros_like(b), 1 / torch.linalg.eigvalsh(K)[-1]
+    u = reference.descend(lambda y: y @ K - b, start, step, 3000)
+    assert_close((u * b).sum(-1, keepdim=True).log() + peak, oracle(cost, scores)[1][:, None])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from geosoftmax.continuous.sliding import Damping, Step, conjugate_gradients, slide
-from geosoftmax.continuous.spikes import Spikes, compact, local_maxima, merge
+from geosoftmax.continuous.spikes import Spikes, compact, local_maxima, merge, peaks
 from tests.generators import randn
 
 DOUBLE = torch.float64
@@ -111,3 +111,18 @@ def test_local_maxima_in_every_dimension(dim):
     values[(0, *[4] * dim)] = 1
     assert bool(local_maxima(values, 1)[(0, *[4] * dim)])
     assert not bool(local_maxima(values, 2)[(0, *[4] * dim)])  # the higher one is within two
+    pool = (torch.max_pool1d, torch.max_pool2d, torch.max_pool3d)[dim - 1]
+    random = randn(2, *[9] * dim)
+    for reach in (1, 2, 3, 4):
+        largest = pool(random[:, None], 2 * reach + 1, 1, reach)[:, 0]
+        assert torch.equal(local_maxima(random, reach), random == largest)
+
+
+def test_peaks_are_in_order_and_padded():
+    values = torch.tensor([[1.0, 5.0, 3.0, -1.0], [2.0, 0.5, 7.0, 0.0]])
+    chosen = torch.tensor([[True, True, True, False], [False, False, True, False]])
+    index, height = peaks(values, chosen)
+    assert index.tolist() == [[1, 2, 0], [2, 2, 2]]
+    assert height.tolist() == [[5.0, 3.0, 1.0], [7.0, 0.0, 0.0]]
+    assert peaks(values, chosen, 2)[0].tolist() == [[1, 2], [2, 2]]
+    assert peaks(values, torch.zeros_like(chosen))[1].tolist() == [[0.0], [0.0]]

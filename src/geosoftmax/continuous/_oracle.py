@@ -15,7 +15,6 @@ from torch import Tensor
 from geosoftmax.continuous._problem import Problem
 from geosoftmax.continuous.costs import PointCost
 from geosoftmax.continuous.measure import Box
-from geosoftmax.continuous.spikes import local_maxima
 
 REFINEMENTS = 25
 #: Values are of order 1: what a step promises below this is rounding.
@@ -66,17 +65,6 @@ def ratio_jet(problem: Problem, x: Tensor, points: Tensor, u: Tensor) -> Jet:
     ddh = (jet.xx * weight[..., None]).sum(-3) / h[..., None, None]
     bend = ddf / 2 - ddh + dh[..., :, None] * dh[..., None, :]
     return Jet(f / 2 - torch.log(h), df / 2 - dh, bend)
-
-
-def largest_maxima(values: Tensor, side: int, dim: int, starts: int) -> Tensor:
-    """Return the indices ``(rows, n)`` of the largest local maxima on a grid, at most `starts`.
-
-    Rows that have fewer repeat their largest one.
-    """
-    peak = local_maxima(values.reshape(-1, *[side] * dim), 1).reshape(values.shape)
-    ranked = torch.where(peak, values, -torch.inf)
-    ranked = ranked.topk(min(starts, int(peak.sum(-1).max())), -1)
-    return torch.where(ranked.values > -torch.inf, ranked.indices, ranked.indices[:, :1])
 
 
 def refine(

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from geosoftmax.continuous._views import KernelView, kernel_view
 from geosoftmax.continuous.costs import PointCost
 from geosoftmax.continuous.measure import Box
-from geosoftmax.continuous.sliding import Damping
-from geosoftmax.continuous.spikes import Spikes
 
 #: Least value of the kernel between neighbours on the grid.
 RESOLVED = 0.1
@@ -26,8 +24,6 @@ class Problem:
     score is. Nothing here keeps a graph to the score's own parameters.
     """
 
-    damping = Damping(1e-4, 1e-15, 1e8)
-
     def __init__(
         self, score: Callable[[Tensor], Tensor], domain: Box, cost: PointCost, side: int
     ) -> None:
@@ -37,6 +33,7 @@ class Problem:
                 "Wrap values on a grid as interpolate(values, domain)."
             )
         self.score, self.domain, self.cost, self.side = score, domain, cost, side
+        self.chosen: Tensor | None = None
         self.spacing = domain.width / (side - 1)
         self._check_resolution()
         grid = domain.grid(side)
@@ -59,13 +56,12 @@ class Problem:
                 "Leave a finite score somewhere, or use a finer grid."
             )
 
-    def view(self, state: Spikes) -> KernelView:
-        """Return the joint objective of points and weights."""
-        return kernel_view(self, state)
-
-    def clip(self, points: Tensor) -> Tensor:
-        """Return the nearest points of the box."""
-        return self.domain.clip(points)
+    def take(self, rows: Tensor) -> Self:
+        """Return the problem of some samples. Their scores are still computed with all others."""
+        part = copy.copy(self)
+        part.chosen = rows if self.chosen is None else self.chosen[rows]
+        part.peak = self.peak[rows]
+        return part
 
     def call(self, points: Tensor) -> Tensor:
         """Return the scores themselves, ``(*batch, n)``, for points ``(*batch, n, dim)``."""
@@ -81,19 +77,19 @@ class Problem:
     def values(self, points: Tensor) -> Tensor:
         """Return ``f - peak``."""
         with torch.no_grad():
-            f = self.call(points.reshape(*self.batch, *points.shape[1:]))
-        return f.reshape(points.shape[:-1]) - self.peak[:, None]
+            f = self.call(self._to_batch(points))
+        return self._from_batch(f, 1) - self.peak[:, None]
 
     def on(self, grid: Tensor) -> Tensor:
         """Return ``f - peak`` on points ``(n, dim)`` that all samples share."""
         with torch.no_grad():
             f = self._checked(self.score(grid))
-        return f.reshape(self.rows, -1) - self.peak[:, None]
+        return self._from_batch(f, 1) - self.peak[:, None]
 
     def jet(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return ``f - peak``, ``∇f`` and ``∇²f`` (0 where they do not exist)."""
         dim = points.shape[-1]
-        x = points.detach().reshape(*self.batch, *points.shape[1:]).clone().requires_grad_()
+        x = self._to_batch(points.detach()).clone().requires_grad_()
         with torch.enable_grad():
             f = self.call(x)
             flat = torch.zeros_like(x)
@@ -103,12 +99,24 @@ class Problem:
                 if first.requires_grad:
                     rows = [_slope(first[..., a], x, retain_graph=True) for a in range(dim)]
                     second = torch.stack(rows, -2)
-        shape = points.shape
+        first, second = (one.detach().nan_to_num(0, 0, 0) for one in (first, second))
         return (
-            f.detach().reshape(shape[:-1]) - self.peak[:, None],
-            first.detach().nan_to_num(0, 0, 0).reshape(shape),
-            second.detach().nan_to_num(0, 0, 0).reshape(*shape, dim),
+            self._from_batch(f.detach(), 1) - self.peak[:, None],
+            self._from_batch(first, 2),
+            self._from_batch(second, 3),
         )
+
+    def _to_batch(self, points: Tensor) -> Tensor:
+        """Return points as the score takes them; samples that were not taken get some of these."""
+        if self.chosen is not None:
+            others = points[:1].repeat(self.rows, 1, 1)
+            points = others.index_copy(0, self.chosen, points)
+        return points.reshape(*self.batch, *points.shape[1:])
+
+    def _from_batch(self, values: Tensor, dims: int) -> Tensor:
+        """Return values of the samples that were taken, which end with so many dimensions."""
+        values = values.reshape(self.rows, *values.shape[values.dim() - dims :])
+        return values if self.chosen is None else values[self.chosen]
 
     def _check_resolution(self) -> None:
         """Refuse a grid between whose points the kernel fits: it would overlook everything."""

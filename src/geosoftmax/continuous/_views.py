@@ -9,16 +9,14 @@ With ``F(x, u) = ½ Σ_ij u_i K(x_i, x_j) u_j - Σ_i u_i b(x_i)``, and displacem
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from geosoftmax.continuous._problem import Problem
 from geosoftmax.continuous.sliding import Step
 from geosoftmax.continuous.spikes import Spikes
-
-if TYPE_CHECKING:  # it makes views of itself
-    from geosoftmax.continuous._problem import Problem
 
 
 class KernelView(NamedTuple):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-__all__ = ["Spikes", "compact", "local_maxima", "merge"]
+__all__ = ["Spikes", "compact", "local_maxima", "merge", "peaks"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +99,27 @@ def merge(state: Spikes, near: Tensor) -> Spikes:
 
 def local_maxima(values: Tensor, reach: int) -> Tensor:
     """Return where values ``(rows, *sides)`` on a grid are the largest within `reach` points."""
-    dim = values.dim() - 1
-    pool = (torch.max_pool1d, torch.max_pool2d, torch.max_pool3d)[dim - 1]
-    return values >= pool(values[:, None], 2 * reach + 1, 1, reach)[:, 0]
+    highest = values
+    for axis in range(1, values.dim()):
+        ends = [0, 0] * (values.dim() - 1 - axis) + [reach, reach]
+        highest, seen = pad(highest, ends, value=-torch.inf), 1
+        while seen < 2 * reach + 1:  # each is the largest of so many
+            more = min(seen, 2 * reach + 1 - seen)
+            left = highest.shape[axis] - more
+            highest = torch.maximum(highest.narrow(axis, 0, left), highest.narrow(axis, more, left))
+            seen += more
+    return values >= highest
+
+
+def peaks(values: Tensor, chosen: Tensor, most: int | None = None) -> tuple[Tensor, Tensor]:
+    """Return the largest values ``(rows, n)`` on a grid where `chosen` holds: flat index and value.
+
+    There are as many as some row has, and at most `most`. Rows that have fewer are padded with
+    values of 0; their indices repeat that of the largest one.
+    """
+    count = max(1, int(chosen.flatten(1).sum(-1).max()))
+    ranked = torch.where(chosen, values, -torch.inf).flatten(1)
+    ranked = ranked.topk(count if most is None else min(count, most), -1)
+    there = ranked.values > -torch.inf
+    index = torch.where(there, ranked.indices, ranked.indices[:, :1])
+    return index, torch.where(there, ranked.values, 0.0)

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.superres.frames import slide
 from geosoftmax_experiments.superres.measured import MeasuredPsf, basis, knots
 from geosoftmax_experiments.superres.measures import Emitters, model
 from geosoftmax_experiments.superres.psf import Gaussian, Psf
-from geosoftmax_experiments.superres.slide import slide
 from geosoftmax_experiments.superres.width import lone_patches, measure_width
 
 __all__ = ["Beads", "measure_psf"]

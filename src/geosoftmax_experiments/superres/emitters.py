@@ -8,8 +8,8 @@ A frame is ``background + Σ_j a_j φ(· - x_j)`` plus noise. Least squares with
 with all sums over pixels. All frames move together, padded to the same number of emitters:
 
 1. `gridded` solves the problem on a grid, roughly, and reads emitters off it;
-2. in rounds, `slide` moves positions, counts and backgrounds together, then an emitter is added at
-   every local maximum of ``b - h`` that is worth it, until there are none;
+2. in rounds of the library's `search`, positions, counts and backgrounds slide together, then an
+   emitter is added at every local maximum of ``b - h`` that is worth it, until there are none;
 3. what is not light of one emitter is told apart: neighbours that noise does not separate become
    one, weak emitters go, and the rest slides without penalty, pixels weighted by their variance.
 """
@@ -18,33 +18,20 @@ from __future__ import annotations
 
 import dataclasses
 
-import torch
 from torch import Tensor
 
+from geosoftmax.continuous.search import search, settle, sliding
 from geosoftmax_experiments.superres.brightness import Brightness, Pull, split
-from geosoftmax_experiments.superres.gridded import (
-    FINER,
-    counts_of_one,
-    is_maximum,
-    read_off,
-    solve_on_grid,
-    strongest,
-)
-from geosoftmax_experiments.superres.measures import (
-    Emitters,
-    compact,
-    distances,
-    merge,
-    model,
-    prune,
-)
+from geosoftmax_experiments.superres.frames import FrameProblem, slide
+from geosoftmax_experiments.superres.gridded import read_off, solve_on_grid
+from geosoftmax_experiments.superres.measures import Emitters, distances, merge, model, prune
 from geosoftmax_experiments.superres.psf import Psf
-from geosoftmax_experiments.superres.slide import slide
 
 __all__ = [
     "Settings",
     "localise",
     "minimise",
+    "problem_of",
     "violation",
 ]
 
@@ -133,28 +120,33 @@ def localise(frames: Tensor, background: Tensor, settings: Settings) -> tuple[Em
 
     Also return the `violation` of each frame at the solution of (QP), before weak emitters went.
     """
-    solution = minimise(frames, background, settings)
-    uncovered = violation(frames, solution, settings)
+    solution, uncovered = minimise(frames, background, settings)
     return _told_apart(frames, solution, settings), uncovered
 
 
-def minimise(frames: Tensor, background: Tensor, settings: Settings) -> Emitters:
-    """Solve (QP), until nothing is worth adding or all rounds are done; `violation` says which."""
-    psf, penalty = settings.psf, settings.weight
-    u, background = solve_on_grid(frames, background, psf, penalty, settings.start)
-    every = part = read_off(u, background, settings.kept)
-    number = torch.arange(frames.shape[0], device=frames.device)
-    for turn in range(settings.rounds):
-        if turn:  # goes on with the frames that want more
-            part, wanting = _extended(frames, part, settings)
-            if not len(wanting):
-                break
-            frames, part, number = frames[wanting], compact(part.take(wanting)), number[wanting]
-        part = slide(frames, part, psf, penalty, steps=settings.steps)
-        near = distances(part) < settings.merge * psf.sigma
-        part = prune(merge(part, near), settings.kept)
-        every = every.put(number, part)
-    return compact(every)
+def minimise(frames: Tensor, background: Tensor, settings: Settings) -> tuple[Emitters, Tensor]:
+    """Solve (QP), until nothing is worth adding or all rounds are done.
+
+    Also return the `violation` of each frame.
+    """
+    problem = problem_of(frames, settings)
+    start = solve_on_grid(frames, background, settings.psf, settings.weight, settings.start)
+    state = settle(problem, read_off(*start, settings.kept).spikes(), 0)
+    result = search(problem, state, sliding, settings.rounds - 1)
+    return Emitters.of(result.spikes), result.certificate[:, 0]
+
+
+def problem_of(frames: Tensor, settings: Settings) -> FrameProblem:
+    """Return the frames as a problem that is searched."""
+    return FrameProblem(
+        frames,
+        settings.psf,
+        settings.weight,
+        sought=settings.sought,
+        kept=settings.kept,
+        together=settings.merge * settings.psf.sigma,
+        steps=settings.steps,
+    )
 
 
 def violation(frames: Tensor, state: Emitters, settings: Settings) -> Tensor:
@@ -163,32 +155,8 @@ def violation(frames: Tensor, state: Emitters, settings: Settings) -> Tensor:
     In counts: where it is 0 no emitter can be added, and counts cannot grow, at a gain. It is a
     check on a grid, not a proof.
     """
-    return _uncovered(frames, state, settings, 2 * FINER).flatten(1).amax(-1).clamp_min(0)
-
-
-def _uncovered(frames: Tensor, state: Emitters, settings: Settings, finer: int) -> Tensor:
-    """``b - h`` on a grid, in counts of one emitter."""
-    psf = settings.psf
-    gain = counts_of_one(frames - model(state, frames, psf), psf, finer)
-    return gain - settings.weight / psf.energy
-
-
-def _extended(frames: Tensor, state: Emitters, settings: Settings) -> tuple[Emitters, Tensor]:
-    """Add an emitter at each local maximum of ``b - h`` that is worth it.
-
-    Also return the indices of the frames that have one.
-    """
-    gain = _uncovered(frames, state, settings, FINER)
-    found = is_maximum(gain, settings.psf.sigma) & (gain > settings.sought)
-    index, counts = strongest(gain, found)
-    columns = frames.shape[2] * FINER
-    place = torch.stack([index % columns, index // columns], -1)
-    extended = Emitters(
-        torch.cat([state.points, (place.to(frames.dtype) + 0.5) / FINER], 1),
-        torch.cat([state.counts, counts], 1),
-        state.background,
-    )
-    return extended, (counts > 0).any(-1).nonzero()[:, 0]
+    problem = problem_of(frames, settings)
+    return problem.violation(state.spikes(), problem.show(state.spikes()))
 
 
 def _told_apart(frames: Tensor, state: Emitters, settings: Settings) -> Emitters:

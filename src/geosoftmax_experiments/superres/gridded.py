@@ -7,17 +7,17 @@ of the grid is two products of small matrices.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
-from geosoftmax.continuous.spikes import local_maxima
+from geosoftmax.backends.reference import descend
+from geosoftmax.continuous.spikes import local_maxima, peaks
 from geosoftmax_experiments.superres.measures import Emitters, compact
 from geosoftmax_experiments.superres.psf import Psf
 
-__all__ = ["FINER", "counts_of_one", "is_maximum", "read_off", "solve_on_grid", "strongest"]
+__all__ = ["FINER", "counts_of_one", "is_maximum", "points_at", "read_off", "solve_on_grid"]
 
 #: Points of the search grid in a pixel, along each side.
 FINER = 3
@@ -33,14 +33,14 @@ def is_maximum(gain: Tensor, sigma: float) -> Tensor:
     return local_maxima(gain, max(1, round(sigma * FINER)))
 
 
-def strongest(values: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """Return indices ``(frames, n)`` into the flat grid where `chosen` holds, and the values.
+def points_at(index: Tensor, grid: Tensor, shift: Tensor | float = 0.0) -> Tensor:
+    """Return the points in pixels, (x, y), of indices into the flat values of a grid.
 
-    Frames with fewer are padded with values of 0.
+    `shift` is in points of the grid.
     """
-    most = max(1, int(chosen.flatten(1).sum(-1).max()))
-    ranked = torch.where(chosen, values, 0.0).flatten(1).topk(most, -1)
-    return ranked.indices, ranked.values
+    columns = grid.shape[-1]
+    place = torch.stack([index % columns, torch.div(index, columns, rounding_mode="floor")], -1)
+    return (place.to(grid.dtype) + 0.5 + shift) / FINER
 
 
 def solve_on_grid(
@@ -52,22 +52,17 @@ def solve_on_grid(
     step = 1 / _sum(norm(down, 2) * norm(across, 2) for down, across in profiles).square()
     size = (profiles[0][0].shape[0], profiles[0][1].shape[0])
     light = frames - background[:, None, None]
-    u = ahead = frames.new_zeros(frames.shape[0], *size)
-    image = image_ahead = torch.zeros_like(frames)
-    pace = 1.0
-    for _ in range(iterations):
-        residual = light - image_ahead
+
+    def rest(u: Tensor) -> Tensor:
+        return light - _sum(down.mT @ u @ across for down, across in profiles)
+
+    def slope(u: Tensor) -> Tensor:
+        residual = rest(u)
         residual = residual - residual.mean((1, 2), keepdim=True)  # the best background
-        new = (ahead + step * (_seen(profiles, residual) - penalty)).clamp_min(0)
-        new_image = _sum(down.mT @ new @ across for down, across in profiles)
-        faster = (1 + math.sqrt(1 + 4 * pace * pace)) / 2
-        uphill = ((ahead - new) * (new - u)).sum((1, 2), keepdim=True) > 0
-        momentum = torch.where(uphill, 0.0, (pace - 1) / faster)
-        pace = faster
-        ahead = new + momentum * (new - u)
-        image_ahead = new_image + momentum * (new_image - image)
-        u, image = new, new_image
-    return u, background + (light - image).mean((1, 2))
+        return penalty - _seen(profiles, residual)
+
+    u = descend(slope, frames.new_zeros(frames.shape[0], *size), step, iterations)
+    return u, background + rest(u).mean((1, 2))
 
 
 def _seen(profiles: Sequence[tuple[Tensor, Tensor]], image: Tensor) -> Tensor:
@@ -82,16 +77,14 @@ def _sum(parts: Iterable[Tensor]) -> Tensor:
 def read_off(u: Tensor, background: Tensor, least: float) -> Emitters:
     """Put an emitter at the centre of mass of each local maximum and its eight neighbours."""
     mass = _three(_three(u, 1), 2)
-    index, counts = strongest(mass, local_maxima(mass, 1) & (mass > least))
+    index, counts = peaks(mass, local_maxima(mass, 1) & (mass > least))
     size = torch.where(counts > 0, counts, 1.0)
     right, below = (
         moment.flatten(1).gather(1, index) / size
         for moment in (_three(_slope(u, 2), 1), _three(_slope(u, 1), 2))
     )
-    columns = u.shape[2]
-    x = (index % columns + 0.5 + right) / FINER
-    y = (index // columns + 0.5 + below) / FINER
-    return compact(Emitters(torch.stack([x, y], -1), counts, background))
+    points = points_at(index, u, torch.stack([right, below], -1))
+    return compact(Emitters(points, counts, background))
 
 
 def _three(u: Tensor, axis: int) -> Tensor:

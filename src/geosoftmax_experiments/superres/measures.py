@@ -11,7 +11,7 @@ from geosoftmax.continuous import spikes
 from geosoftmax.continuous.spikes import Spikes
 from geosoftmax_experiments.superres.psf import Psf
 
-__all__ = ["Emitters", "compact", "distances", "merge", "model", "prune"]
+__all__ = ["Emitters", "compact", "distances", "light", "merge", "model", "prune"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,10 +45,14 @@ class Emitters:
 
 def model(state: Emitters, frames: Tensor, psf: Psf) -> Tensor:
     """Return the frames that the emitters and the background explain."""
+    return light(state, frames, psf) + state.background[:, None, None]
+
+
+def light(state: Emitters, frames: Tensor, psf: Psf) -> Tensor:
+    """Return what the emitters add to the frames."""
     across, _ = psf.across(state.points[..., 0], frames.shape[2])
     down, _ = psf.down(state.points[..., 1], frames.shape[1])
-    image = (down * state.counts[..., None, None]).flatten(1, 2).mT @ across.flatten(1, 2)
-    return image + state.background[:, None, None]
+    return (down * state.counts[..., None, None]).flatten(1, 2).mT @ across.flatten(1, 2)
 
 
 def distances(state: Emitters) -> Tensor:

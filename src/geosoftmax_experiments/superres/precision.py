@@ -8,6 +8,9 @@ emitters and the background, the covariance of the fit is at best
 the bound of Cramér and Rao, which a fit weighted by ``1/v`` reaches where emitters are told apart.
 An emitter depends on its neighbours, hardly on theirs: its part of the inverse is computed from a
 patch around it and the emitters there. The rest of the frame tells the background.
+
+It has no limit for two emitters that nearly meet. But light was seen where they were found, so no
+deviation is larger than that of the spread function.
 """
 
 from __future__ import annotations
@@ -56,8 +59,9 @@ def deviations(
 ) -> Tensor:
     """Return the standard deviation of a coordinate of each emitter, ``(frames, n)``, in pixels.
 
-    It is the root of the mean of the variances of x and y. `variance` is that of the pixels; a
-    known `brightness` tells as much about counts as its spread is small.
+    It is the root of the mean of the variances of x and y, at most the deviation of the
+    point-spread function. `variance` is that of the pixels; a known `brightness` tells as much
+    about counts as its spread is small.
     """
     frame, emitter = (state.counts > 0).nonzero(as_tuple=True)
     found = torch.full_like(state.counts, torch.nan)
@@ -125,7 +129,8 @@ def _patch(
     wanted[:, number, 0] = wanted[:, 2 * number, 1] = 1
     covariance = torch.linalg.solve(information + torch.diag_embed(extra), wanted)
     both = covariance[:, number, 0] + covariance[:, 2 * number, 1]
-    return ((both / 2).clamp_min(0).sqrt() / counts[:, 0]).to(variance.dtype)
+    found = (both / 2).clamp_min(0).sqrt() / counts[:, 0]
+    return found.clamp_max(psf.sigma).to(variance.dtype)
 
 
 def _outer(down: Tensor, across: Tensor) -> Tensor:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 from torch import Tensor
 
-from geosoftmax_experiments.superres.emitters import Settings, localise, violation
-from geosoftmax_experiments.superres.gridded import FINER, counts_of_one, is_maximum
+from geosoftmax.continuous.search import plain, search
+from geosoftmax.continuous.spikes import Spikes
+from geosoftmax_experiments.superres.emitters import Settings, localise, problem_of
+from geosoftmax_experiments.superres.frames import slide
+from geosoftmax_experiments.superres.gridded import FINER, counts_of_one, is_maximum, points_at
 from geosoftmax_experiments.superres.measures import Emitters, compact, distances, merge, prune
 from geosoftmax_experiments.superres.psf import Gaussian
-from geosoftmax_experiments.superres.slide import slide
 
 __all__ = ["METHODS", "fit_maxima", "plain_frank_wolfe"]
 
@@ -69,34 +73,20 @@ def plain_frank_wolfe(
     Each round moves towards one spike, at the maximum of ``b - h`` on the search grid. At the end
     spikes that lie together are one emitter.
     """
-    psf = settings.psf
-    count, height, width = frames.shape
-    light = (frames - background[:, None, None]).sum((1, 2)).clamp_min(1.0)
-    image = background[:, None, None].expand(frames.shape)
-    rows = torch.arange(count, device=frames.device)
-    points, counts = [], frames.new_zeros(count, 0)
-    for round_ in range(PLAIN_ROUNDS):
-        gain = counts_of_one(frames - image, psf)
-        best = gain.flatten(1).argmax(-1)
-        place = torch.stack([best % (width * FINER), best // (width * FINER)], -1)
-        point = (place.to(frames.dtype) + 0.5) / FINER
-        step = 2 / (round_ + 2)
-        across, _ = psf.across(point[:, 0], width)
-        down, _ = psf.down(point[:, 1], height)
-        spike = (light[:, None, None] * down).mT @ across
-        level = background[:, None, None]
-        image = level + (1 - step) * (image - level) + step * spike
-        points.append(point)
-        counts = torch.cat([(1 - step) * counts, (step * light)[rows, None]], 1)
-    state = compact(Emitters(torch.stack(points, 1), counts, background))
-    uncovered = violation(frames, state, settings)
+    problem = dataclasses.replace(problem_of(frames, settings), single=True)
+    gain = counts_of_one(frames - background[:, None, None], settings.psf)
+    points = points_at(gain.flatten(1).argmax(-1, keepdim=True), gain)
+    level = background[:, None]
+    start = Spikes(points, problem.unit(points, level), level)
+    result = search(problem, start, plain, PLAIN_ROUNDS - 1)
+    state = Emitters.of(result.spikes)
     while True:
-        near = distances(state) < CLUSTER * psf.sigma
+        near = distances(state) < CLUSTER * settings.psf.sigma
         fewer = compact(merge(state, near))
         if fewer.counts.shape == state.counts.shape:
             break
         state = fewer
-    return prune(state, settings.threshold), uncovered
+    return prune(state, settings.threshold), result.certificate[:, 0]
 
 
 #: Each takes frames, a first background and settings, and returns emitters and violations.

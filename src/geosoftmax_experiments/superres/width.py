@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from geosoftmax_experiments.superres.emitters import Settings, localise
+from geosoftmax_experiments.superres.frames import slide
 from geosoftmax_experiments.superres.gridded import FINER, counts_of_one, is_maximum
 from geosoftmax_experiments.superres.guesses import guess_background, guess_noise
 from geosoftmax_experiments.superres.measures import Emitters, distances, model
 from geosoftmax_experiments.superres.psf import Gaussian, Psf
-from geosoftmax_experiments.superres.slide import slide
 
 __all__ = ["Width", "explains_better", "lone_patches", "measure_width"]
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from geosoftmax_experiments.superres.brightness import Brightness, Pull, learn, split
+from geosoftmax_experiments.superres.frames import FrameProblem
 from geosoftmax_experiments.superres.localisation import choose_settings, find_emitters
 from geosoftmax_experiments.superres.matching import compare
 from geosoftmax_experiments.superres.measures import Emitters, model
 from geosoftmax_experiments.superres.psf import Gaussian
-from geosoftmax_experiments.superres.slide import FrameProblem
 from tests.experiments.superres import scenes
 
 PSF = Gaussian(1.1)

@@ -12,13 +12,13 @@ from scipy.special import erf
 from geosoftmax.continuous.spikes import Spikes
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.superres.beads import measure_psf
+from geosoftmax_experiments.superres.frames import FrameProblem
 from geosoftmax_experiments.superres.localisation import choose_settings, find_emitters
 from geosoftmax_experiments.superres.matching import compare
 from geosoftmax_experiments.superres.measured import MeasuredPsf, basis, knots
 from geosoftmax_experiments.superres.measures import Emitters, model
 from geosoftmax_experiments.superres.precision import deviations
 from geosoftmax_experiments.superres.psf import Gaussian
-from geosoftmax_experiments.superres.slide import FrameProblem
 from geosoftmax_experiments.superres.tabulated import read_psf_table
 from geosoftmax_experiments.superres.width import Width, explains_better
 from tests.experiments.superres.scenes import BASE, GAIN, PIXEL, camera, crowd

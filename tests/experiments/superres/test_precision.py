@@ -48,6 +48,16 @@ def test_patches_tell_what_the_whole_matrix_does(known):
     assert float(deviations(alone, variance, PSF)[0, 0]) < float(found[0, 0])
 
 
+@pytest.mark.parametrize("apart", [0.0, 1e-3, 0.1])
+def test_pairs_that_nearly_meet_are_somewhere_in_their_light(apart):
+    """The bound of Cramér and Rao has no limit for them: it was micrometres."""
+    points = torch.tensor([[[12.0, 12.0], [12.0 + apart, 12.0], [5.0, 5.0]]]).double()
+    state = Emitters(points, torch.full((1, 3), 1000.0).double(), torch.tensor([20.0]).double())
+    found = deviations(state, torch.full((1, 24, 24), 40.0).double(), PSF)
+    assert bool((found[0, :2] <= PSF.sigma).all())
+    assert bool((found[0, :2] > 4 * found[0, 2]).all())
+
+
 def test_padding_has_none_and_noise_is_measured():
     empty = Emitters(torch.zeros(2, 1, 2), torch.zeros(2, 1), torch.full((2,), 100.0))
     generator = torch.Generator().manual_seed(0)

@@ -4,7 +4,7 @@ Functions take arrays, and an object that multiplies by ``K`` (`rows.Kernel`). T
 `Cost`.
 """
 
-from geosoftmax.backends.reference.accelerated import accelerate
+from geosoftmax.backends.reference.accelerated import accelerate, descend
 from geosoftmax.backends.reference.certificate import bracket, certify
 from geosoftmax.backends.reference.exact import active_set, exchange, policy, threshold
 from geosoftmax.backends.reference.lbfgs import lbfgs
@@ -31,6 +31,7 @@ __all__ = [
     "bracket",
     "certificate_dtype",
     "certify",
+    "descend",
     "distribution",
     "exchange",
     "lbfgs",

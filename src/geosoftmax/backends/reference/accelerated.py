@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -20,7 +22,6 @@ def accelerate(
 
     The certificate is for the problem in the dtype of ``b``.
     """
-    dims = tuple(range(1, b.dim()))
     rows = b.shape[0]
     u, lower, upper = certify(kernel, b, smooth_start(kernel, b) if start is None else start)
     best = Rows(u.to(b.dtype), lower, upper, torch.zeros(rows, dtype=torch.int64, device=b.device))
@@ -32,13 +33,7 @@ def accelerate(
     iteration = 0
     while active.numel() and iteration < max_iter:
         iteration += 1
-        ahead = (y - step * (part.matvec(y) - ba.to(dtype))).clamp_min(0)
-        uphill = ((y - ahead) * (ahead - u)).sum(dims) > 0
-        grown = (1 + torch.sqrt(1 + 4 * momentum.square())) / 2
-        weight = torch.where(uphill, 0, (momentum - 1) / grown)
-        y = ahead + expand(weight, ahead) * (ahead - u)
-        momentum = torch.where(uphill, 1, grown)
-        u = ahead
+        u, y, momentum = _advance(u, y, part.matvec(y) - ba.to(dtype), step, momentum)
         if iteration % CHECK_EVERY == 0 or iteration == max_iter:
             certified, low, up = certify(part, ba, u)
             keep_best(best, active, certified, low, up, iteration)
@@ -47,6 +42,32 @@ def accelerate(
                 active, u, y = active[going], u[going], y[going]
                 momentum, ba, part = momentum[going], ba[going], kernel.select(active)
     return best
+
+
+def descend(
+    slope: Callable[[Tensor], Tensor], start: Tensor, step: Tensor, iterations: int
+) -> Tensor:
+    """Minimise convex functions of ``u ≥ 0``, one for each row, by so many iterations.
+
+    `slope` returns their gradients, and `step` is at most the inverse of their Lipschitz constant.
+    """
+    u = y = start
+    momentum = torch.ones_like(start.flatten(1)[:, 0])
+    for _ in range(iterations):
+        u, y, momentum = _advance(u, y, slope(y), step, momentum)
+    return u
+
+
+def _advance(
+    u: Tensor, y: Tensor, slope: Tensor, step: Tensor, momentum: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One step from ``y``; rows whose momentum points uphill restart."""
+    ahead = (y - step * slope).clamp_min(0)
+    uphill = ((y - ahead) * (ahead - u)).sum(tuple(range(1, u.dim()))) > 0
+    grown = (1 + torch.sqrt(1 + 4 * momentum.square())) / 2
+    weight = torch.where(uphill, 0, (momentum - 1) / grown)
+    y = ahead + expand(weight, ahead) * (ahead - u)
+    return ahead, y, torch.where(uphill, 1, grown)
 
 
 def largest_eigenvalue(kernel: Kernel, like: Tensor, rounds: int = 8) -> Tensor:

@@ -1,4 +1,4 @@
-r"""The frames of a camera as a problem off the grid, for the library's `slide`.
+"""The frames of a camera as some emitters explain them: loss, residual, products with the Jacobian.
 
 The loss of a frame is ``½ Σ_pixels w (frame - model)² + λ Σ_j a_j``, and perhaps a term that draws
 counts to their mean. With displacements measured as ``a_j x_j``, column ``j`` of the Jacobian is
@@ -11,65 +11,22 @@ the device.
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from geosoftmax.continuous.sliding import Damping, Step, conjugate_gradients
-from geosoftmax.continuous.sliding import slide as slide_spikes
+from geosoftmax.continuous.sliding import Step, conjugate_gradients
 from geosoftmax.continuous.spikes import Spikes
-from geosoftmax_experiments.superres.brightness import Pull
-from geosoftmax_experiments.superres.measures import Emitters
-from geosoftmax_experiments.superres.psf import Psf
 
-__all__ = ["FrameProblem", "slide"]
+if TYPE_CHECKING:  # it makes views of itself
+    from geosoftmax_experiments.superres.frames import FrameProblem
 
-DAMPING = Damping(1e-3, 1e-9, 1e9)
+__all__ = ["INNER", "FrameView"]
+
 #: Conjugate-gradient iterations in a step. More solve the linear system better, but they follow
 #: it where it describes the loss badly: 20 and 40 need more steps.
 INNER = 10
-#: Longest step of an emitter, in pixels.
-REACH = 0.5
-
-
-def slide(
-    frames: Tensor,
-    state: Emitters,
-    psf: Psf,
-    penalty: float,
-    *,
-    steps: int,
-    weights: Tensor | None = None,
-    pull: Pull | None = None,
-) -> Emitters:
-    """Return emitters that explain the frames better.
-
-    `weights` are those of the pixels; `pull` draws counts to their mean.
-    """
-    problem = FrameProblem(frames, psf, penalty, weights, pull)
-    reach = frames.new_full((), REACH)
-    return Emitters.of(slide_spikes(problem, state.spikes(), reach=reach, steps=steps))
-
-
-@dataclasses.dataclass(frozen=True)
-class FrameProblem:
-    """Frames ``(frames, height, width)`` to be explained by emitters and a background."""
-
-    frames: Tensor
-    psf: Psf
-    penalty: float
-    weights: Tensor | None = None
-    pull: Pull | None = None
-    damping: Damping = DAMPING
-
-    def view(self, state: Spikes) -> FrameView:
-        """Return the frames as these emitters explain them."""
-        return FrameView.at(self, state)
-
-    def clip(self, points: Tensor) -> Tensor:
-        """Return the nearest points of the frame."""
-        corner = self.frames.new_tensor([self.frames.shape[2], self.frames.shape[1]])
-        return torch.minimum(points.clamp_min(0), corner)
 
 
 @dataclasses.dataclass(frozen=True)
