@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,10 @@ from geosoftmax_experiments.keypoints.timing import BATCHES, read_timing
 from geosoftmax_experiments.report import Report, escape, write_csv
 from geosoftmax_experiments.store import Store
 
-__all__ = ["console_table", "write_report"]
+__all__ = ["LEAST", "console_table", "draw_confidence", "write_report"]
+
+#: Spreads and errors below this many pixels are drawn there: logarithms have no place for 0.
+LEAST = 0.05
 
 _COLOURS = (
     BLUE,
@@ -63,7 +67,7 @@ def write_report(comparison: Comparison, store: Store, results: Results) -> Path
     report.add_table(_calibration_table(calibration(rows, results.inner)))
     losses = [loss for loss in comparison.losses if LOSSES[loss][0].is_distribution]
     if losses:
-        report.add_figure("confidence", _draw_confidence(rows, losses), "Error against spread")
+        report.add_figure("confidence", draw_confidence(rows, losses), "Error against spread")
     _add_times(report, comparison)
     report.add("## Decoders", _DECODERS)
     report.add_table(_decoder_table(results.decoders))
@@ -201,7 +205,8 @@ def _draw_errors(rows: Any) -> Figure:
         axis.set_xlim(0.5, max(20, float(rows["error"].quantile(0.98))))
         axis.set_ylim(0, 1)
         _plain_ticks(axis.xaxis, (1, 2, 5))
-        plain(axis, f"{size} training frames, {kind}", "error in pixels", "share of the points")
+        x = f"error in pixels (grey: {NEAR:g})"
+        plain(axis, f"{size} training frames, {kind}", x, "share of the points")
     handles, labels = axes.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper", fontsize=SMALL, frameon=False)
     return figure
@@ -249,28 +254,36 @@ def _calibration_table(sure: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(table)
 
 
-def _draw_confidence(rows: pd.DataFrame, losses: list[str]) -> Figure:
-    columns = min(4, len(losses))
+def draw_confidence(rows: pd.DataFrame, losses: list[str]) -> Figure:
+    """Draw error against spread: a panel for each loss, a mark for each point of each split."""
+    columns = math.ceil(math.sqrt(len(losses)))
     lines = -(-len(losses) // columns)
     figure, axes = plt.subplots(
-        lines, columns, figsize=(2.6 * columns, 2.5 * lines), squeeze=False, sharex=True,
-        sharey=True, layout="constrained",
+        lines, columns, figsize=(max(6.0, 3.0 * columns), 2.6 * lines), squeeze=False,
+        sharex=True, sharey=True, layout="constrained",
     )  # fmt: skip
     for axis in axes.flat[len(losses) :]:
         axis.set_visible(False)
-    both: Any = rows.loc[rows["loss"].isin(losses), ["spread", "error"]].clip(lower=0.05)
+    for axis in axes.flat[max(0, len(losses) - columns) : len(losses)]:  # nothing is below them
+        axis.tick_params(labelbottom=True)
+    both: Any = rows.loc[rows["loss"].isin(losses), ["spread", "error"]].clip(lower=LEAST)
     ends = [both.min().min(), both.max().max()]
     for axis, loss in zip(axes.flat, losses, strict=False):
-        part: Any = rows[rows["loss"] == loss]
-        sure = part["spread"].clip(lower=0.05)
-        axis.plot(sure, part["error"].clip(lower=0.05), ".", ms=2.5, alpha=0.4, color=BLUE)
-        axis.plot(ends, ends, color="#999999", lw=0.8)
+        part: Any = rows.loc[rows["loss"] == loss, ["spread", "error"]].clip(lower=LEAST)
+        axis.plot(
+            part["spread"], part["error"], ".", ms=3.5, alpha=0.4, mew=0, color=BLUE, clip_on=False
+        )
+        axis.plot(ends, ends, color="#999999", lw=0.8, zorder=0)
         axis.set_xscale("log")
         axis.set_yscale("log")
         _plain_ticks(axis.xaxis, (1,))
         _plain_ticks(axis.yaxis, (1,))
         plain(axis, LABELS[loss])
-    figure.supxlabel("predicted spread in pixels (grey: equal to the error)", fontsize=SMALL)
+    figure.supxlabel(
+        f"predicted spread in pixels (values below {LEAST:g} are drawn at {LEAST:g}; "
+        "grey: as large as the error)",
+        fontsize=SMALL,
+    )
     figure.supylabel("error in pixels", fontsize=SMALL)
     return figure
 
