@@ -14,7 +14,8 @@ from torchmetrics.functional.image import structural_similarity_index_measure
 
 from geosoftmax import Cost, hausdorff_divergence
 
-__all__ = ["COMPARED", "INDEPENDENT", "MEASURES", "Means", "chamfer", "energy", "measure"]
+__all__ = ["COMPARED", "INDEPENDENT", "MEASURES", "Means", "as_ink", "chamfer", "energy", "measure",
+           "picture_errors"]  # fmt: skip
 
 #: A pixel counts as used from this share of the ink on: softmax leaves none at zero.
 USED = 1e-4
@@ -63,7 +64,7 @@ def measure(alpha: Tensor, beta: Tensor, cost: Cost) -> dict[str, Tensor]:
     beta = beta / beta.sum((-2, -1), keepdim=True)
     kl = torch.special.xlogy(alpha, alpha) - torch.special.xlogy(alpha, beta)
     kl = kl.double().sum((-2, -1))
-    ink, drawn = (x / x.amax((-2, -1), keepdim=True) for x in (alpha, beta))
+    ink, drawn = as_ink(alpha), as_ink(beta)
     return {
         "hausdorff": hausdorff_divergence(alpha, beta, cost),
         "hausdorff_reverse": hausdorff_divergence(beta, alpha, cost),
@@ -92,6 +93,32 @@ def _similarity(ink: Tensor, drawn: Tensor) -> Tensor:
         drawn[:, None], ink[:, None], sigma=sigma, reduction="none", data_range=1.0
     )
     return torch.atleast_1d(values)  # type: ignore[arg-type]
+
+
+def as_ink(alpha: Tensor, level: float | None = None) -> Tensor:
+    """Return distributions as pictures: ink from 0 to 1.
+
+    The darkest pixel of each is 1. With a level, pixels are 1 from so many times the mean mass of
+    the ink on, and one dark pixel does not make the others pale.
+
+    Examples
+    --------
+    >>> alpha = torch.tensor([[[0.1, 0.1, 0.1, 0.7]]])
+    >>> as_ink(alpha)
+    tensor([[[0.1429, 0.1429, 0.1429, 1.0000]]])
+    >>> as_ink(alpha, 0.5)
+    tensor([[[0.3846, 0.3846, 0.3846, 1.0000]]])
+    """
+    if level is None:
+        return alpha / alpha.amax((-2, -1), keepdim=True)
+    mean = alpha.square().sum((-2, -1), keepdim=True) / alpha.sum((-2, -1), keepdim=True)
+    return (alpha / (level * mean)).clamp(0, 1)
+
+
+def picture_errors(alpha: Tensor, beta: Tensor, level: float | None) -> tuple[float, float]:
+    """Return MSE and 1 − SSIM of reconstructions as pictures, mean over drawings."""
+    ink, drawn = as_ink(alpha), as_ink(beta, level)
+    return float((ink - drawn).square().mean()), float((1 - _similarity(ink, drawn)).mean())
 
 
 def chamfer(one: Tensor, other: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from torch import Tensor
 
 from geosoftmax_experiments import files
 from geosoftmax_experiments.errors import UserError
@@ -31,7 +32,7 @@ from geosoftmax_experiments.vae.frontier import (
 )
 from geosoftmax_experiments.vae.judge import real_floor
 from geosoftmax_experiments.vae.layers import LAYERS
-from geosoftmax_experiments.vae.measures import INDEPENDENT
+from geosoftmax_experiments.vae.measures import INDEPENDENT, picture_errors
 from geosoftmax_experiments.vae.presets import PAPER_P, PARTS
 from geosoftmax_experiments.vae.samples import fit_codes
 from geosoftmax_experiments.vae.tables import (
@@ -53,6 +54,8 @@ __all__ = ["rewrite_report", "write_report"]
 PAPER_WEIGHT = 1.0
 #: Drawings in a line of a picture.
 COUNT = 10
+#: Levels of ink that are tried beside the rule that the darkest pixel is 1.
+INK_LEVELS = (1.0, 1.25, 1.5, 2.0)
 
 
 def write_report(shared: Shared) -> Path:
@@ -232,6 +235,30 @@ def _add_pictures(
         if lines:
             caption = captions.get(name, name.capitalize())
             report.add_figure(name, pictures.draw_rows(lines), caption)
+    _add_ink(report, shown["reconstructions"])
+
+
+def _add_ink(report: Report, lines: dict[str, Tensor]) -> None:
+    """Add what MSE and SSIM of the reconstructions that are shown owe to how mass becomes ink."""
+    others = dict(lines)
+    alpha = others.pop("drawing", None)
+    if alpha is None:
+        return
+    report.add(
+        "How dark a pixel is drawn is a choice. Measures and pictures here let the darkest pixel "
+        "of each be 1. The table has MSE and 1 − SSIM of the reconstructions above with that rule, "
+        "and where pixels are 1 from so many times the mean mass of the ink on: one dark pixel "
+        "then does not make the others pale."
+    )
+    rules = {"darkest is 1": None, **{f"{level:g} × mean": level for level in INK_LEVELS}}
+    table = []
+    for label, beta in others.items():
+        line = {"layer": label.replace("\n", ", ")}
+        for rule, level in rules.items():
+            mse, dissimilarity = picture_errors(alpha, beta, level)
+            line |= {f"MSE, {rule}": f"{mse:.4f}", f"1 − SSIM, {rule}": f"{dissimilarity:.3f}"}
+        table.append(line)
+    report.add_table(pd.DataFrame(table))
 
 
 def _not_drawn(rows: Rows) -> list[str]:
