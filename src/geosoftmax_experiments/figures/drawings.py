@@ -27,6 +27,8 @@ __all__ = ["draw_cats", "draw_drawings", "draw_mnist"]
 # In inches: what stands left of the drawings, between the two blocks of them, above and below; and
 # the height of all that belongs to the curves.
 LABEL, GAP, HEAD, FOOT, CURVES = 1.1, 0.25, 0.32, 0.45, 3.1
+#: An equals sign between spaces at which no line breaks.
+JOINED = "\u00a0=\u00a0"
 
 
 def draw_cats(console: Console, paper: bool = False) -> Figure:
@@ -72,7 +74,7 @@ def _draw_lines(stored: Stored, count: int, below: float, title: str, console: C
     first.set_title("test drawings, and reconstructions (seed 0)", fontsize=SMALL + 1)
     _name(first, "drawing")
     for k, loss in enumerate(track(stored.weights, title, console=console), start=1):
-        name = textwrap.fill(LAYERS[loss].label, 16)
+        name = textwrap.fill(LAYERS[loss].label.replace(" = ", JOINED), 16).replace(JOINED, " = ")
         _name(show(stored.reconstructions[loss], left, k), f"{name}\n{stored.rate(loss):.0f} nats")
         axis = show(stored.samples[loss], right, k)
         if k == 1:
@@ -135,12 +137,13 @@ def _draw_curves(figure: Figure, stored: Stored) -> None:
         axis.set_yscale("log")
         plain_numbers(axis.yaxis, (1.0, 2.0, 4.0))
     lines = figure.axes[-1].get_legend_handles_labels()
+    seeds = stored.rows.groupby("loss")["seed"].nunique()
     figure.legend(*lines, loc="lower center", ncols=2, fontsize=SMALL, frameon=False)
     figure.text(
         0.5,
         (CURVES - 0.2) / figure.get_figheight(),
         "test divergence in training, at those weights: mean and range of "
-        f"{stored.rows['seed'].nunique()} seeds",
+        f"{'up to ' if seeds.min() < seeds.max() else ''}{seeds.max()} seeds",
         fontsize=SMALL + 1,
         ha="center",
         va="top",

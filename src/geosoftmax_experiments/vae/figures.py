@@ -122,6 +122,8 @@ def draw_samples(rows: Rows, floors: dict[str, float]) -> Figure:
         if kind in ("precision", "recall"):
             axis.set_ylim(-0.02, 1.02)
         axis.axhline(floors[kind], color="black", ls=":", lw=1)
+        if kind == "frechet":
+            _log_axis(axis, "y")  # again: the line may have made the axis longer
         axis.set_ylabel(label, fontsize=9)
     axes[0].plot([], [], ":", color="black", lw=1, label="real training drawings")
     _legend(figure, axes[0])

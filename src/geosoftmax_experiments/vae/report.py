@@ -41,6 +41,7 @@ from geosoftmax_experiments.vae.tables import (
     all_standings,
     all_table,
     count,
+    rate_table,
     sample_table,
     sentence,
     standing_table,
@@ -181,6 +182,12 @@ def _add_measures(report: Report, rows: Rows, part: str) -> None:
             if table is not None:
                 report.add(f"Over {LAYERS[reference].label}, at equal {budget}:")
                 report.add_table(table)
+    for reference in REFERENCES:
+        by_rate = rate_table(rows, reference)
+        if by_rate is not None:
+            title = f"Over {LAYERS[reference].label} rate by rate, at equal epochs (means of seeds)"
+            report.add(f"{title}:")
+            report.add_table(by_rate)
     figure = figures.draw_measures(rows, part)
     report.add_figure("measures", figure, "Each measure against latent KL, at equal epochs")
 

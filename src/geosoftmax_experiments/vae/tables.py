@@ -17,6 +17,8 @@ from geosoftmax_experiments.vae.frontier import (
     Verdict,
     affordable_step,
     at_budget,
+    measures_of,
+    ratios,
     standings,
 )
 from geosoftmax_experiments.vae.judge import SAMPLED
@@ -25,7 +27,7 @@ from geosoftmax_experiments.vae.measures import COMPARED, MEASURES
 from geosoftmax_experiments.vae.samples import SOURCES
 
 __all__ = ["ALONE", "REFERENCES", "all_standings", "all_table", "console_standings", "count",
-           "sample_table", "sentence", "standing_table", "timing_table",
+           "rate_table", "sample_table", "sentence", "standing_table", "timing_table",
            "verdict_table"]  # fmt: skip
 
 #: What losses are compared with by every measure.
@@ -76,6 +78,29 @@ def _standing(standing: Standing) -> str:
         return "no rate in common"
     error = f" ± {standing.error:.3f}" if standing.error else ""
     return f"{standing.ratio:.3f}{error} ({standing.worse} of {standing.rates})"
+
+
+def rate_table(rows: Rows, reference: str) -> pd.DataFrame | None:
+    """Return the same rate by rate, at equal epochs: a line for each loss and weight.
+
+    None where no loss has a rate in common with the reference.
+    """
+    points = at_budget(rows, "epochs")
+    tables = []
+    for loss in dict.fromkeys(points["loss"]):
+        found = {name: ratios(points, loss, name, reference) for name in measures_of(points)}
+        runs = next(iter(found.values())).groupby("weight")  # those of every measure
+        if loss != reference and len(runs):
+            shown = {"loss": LAYERS[loss].label, "latent KL": runs["latent_kl"].mean()}
+            for name, own in found.items():
+                logs = own["ratio"].astype(float).map(math.log)
+                shown[_short(name)] = logs.groupby(own["weight"]).mean().map(math.exp)
+            tables.append(pd.DataFrame(shown).sort_values("latent KL"))
+    if not tables:
+        return None
+    table = pd.concat(tables)
+    table["latent KL"] = [f"{rate:.1f}" for rate in table["latent KL"]]
+    return table
 
 
 def _short(name: str) -> str:

@@ -1,6 +1,7 @@
 """Blind judging: what sheets show, and how answers are counted."""
 
 import json
+from pathlib import Path
 
 import matplotlib.image
 import pytest
@@ -13,6 +14,7 @@ from geosoftmax_experiments.vae.blind import count_answers, write_sheets
 from geosoftmax_experiments.vae.training import train
 from tests.experiments.vae.runs import HERE, settings
 
+ROOT = Path(__file__).parents[3]
 LOSSES = ("softmax", "sigmoid", "smoothed")
 
 
@@ -69,6 +71,17 @@ def test_answers_are_counted_by_layer(comparison, sheets):
     found = CliRunner().invoke(app, arguments)
     assert found.exit_code == 0
     assert "67%" in found.output
+
+
+def test_the_stored_answers_give_the_counts_that_the_page_states():
+    folder = ROOT / "docs" / "results" / "drawings" / "cats-p1" / "blind"
+    table, chance = count_answers(folder, folder / "answers.txt")
+    page = (ROOT / "docs" / "drawings.md").read_text(encoding="utf8")
+    for row in table.itertuples():
+        assert f"| {row.layer} | {row.chosen} |" in page
+    mantissa, exponent = f"{chance:.1e}".split("e")
+    assert f"{mantissa}·10⁻²⁴" in page
+    assert int(exponent) == -24
 
 
 @pytest.mark.parametrize("letters", ["ABCABCABCAB", "ABCABCABCABD", "ABCABCABCABCA"])

@@ -1,9 +1,13 @@
 """Who wins at equal rate: on frontiers that are known."""
 
+import itertools
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from geosoftmax_experiments.figures.stored import STORED
 from geosoftmax_experiments.report import as_markdown
 from geosoftmax_experiments.vae import figures
 from geosoftmax_experiments.vae.choosing import rank
@@ -21,7 +25,7 @@ from geosoftmax_experiments.vae.frontier import (
     standings,
     verdicts,
 )
-from geosoftmax_experiments.vae.tables import sentence, verdict_table
+from geosoftmax_experiments.vae.tables import rate_table, sentence, verdict_table
 
 
 def rows(factor=0.8, slower=1.0):
@@ -263,6 +267,31 @@ def test_standings_say_ratio_error_and_where_it_is_worse(times, noise, worse, ho
         epoch=2, seconds=2.0, error=np.nan)])  # fmt: skip
     assert [s.measure for s in standings(halves, "softmax", "seconds")] == ["total_variation"]
     assert standings(measured(times, noise), "sigmoid") == []
+
+
+def test_a_table_by_rate_has_a_line_for_each_weight_that_can_be_compared():
+    found = measured(0.9, 0.0)
+    found.loc[(found["loss"] == "smoothed") & (found["weight"] == 1.0), "total_variation"] *= 2.0
+    table = rate_table(found, "softmax")
+    assert list(table.columns) == ["loss", "latent KL", "total variation", "errors of a classifier"]
+    # Weight 10 has 1.8 nats, below all rates of softmax.
+    assert list(table["latent KL"]) == ["18.0", "180.0"]
+    np.testing.assert_allclose(table["total variation"], [1.8, 0.9], rtol=0.01)
+    assert set(table["loss"]) == {"g-softmax, smoothed scores"}
+    assert rate_table(found, "sigmoid") is None
+
+
+def test_no_numbers_beside_ticks_overlap():
+    """The line of real drawings may make an axis longer."""
+    results = json.loads((STORED / "cats-p1" / "results.json").read_text(encoding="utf8"))
+    figure = figures.draw_samples(pd.DataFrame(results["rows"]), results["floors"])
+    figure.canvas.draw()
+    for axis in figure.axes:
+        low, high = axis.get_ylim()
+        at = zip(axis.get_yticks(), axis.get_yticklabels(), strict=True)
+        shown = [text.get_window_extent() for y, text in at if low <= y <= high]
+        assert len(shown) >= 3
+        assert not any(a.overlaps(b) for a, b in itertools.pairwise(shown)), axis.get_ylabel()
 
 
 def test_the_candidate_whose_worst_measure_is_lowest_is_chosen():
