@@ -27,7 +27,8 @@ def generate(app: Sphinx) -> None:
     results = sorted((root / RESULTS).glob("*.json"))
     for path in results:
         write(folder / f"{path.stem}.md", markdown(json.loads(path.read_text(encoding="utf8"))))
-    others = [root / RESULTS / "splitting.md"]  # written by a script that tunes
+    # Written by a script that tunes, and by a run that was stopped.
+    others = [root / RESULTS / name for name in ("splitting.md", "gpu_solves.md")]
     for path in others:
         write(folder / path.name, path.read_text(encoding="utf8"))
     names = "\n".join(path.stem for path in [*results, *others])
