@@ -102,7 +102,12 @@ class TrainOptions(RecipeOptions):
     """The options of `train`."""
 
     output: Annotated[Path, _option("Folder of the model.", "--output", "-o")]
-    loss: Annotated[str, _option("One of those that `compare` knows.")] = "geometric"
+    loss: Annotated[
+        str,
+        _option(
+            "One of those that `compare` knows. The default is softmax with points as targets."
+        ),
+    ] = "cross-entropy"
     decoder: Annotated[
         str | None, _option("How points are read.", show_default="local mean 5; deeplabcut: offset")
     ] = None

@@ -170,7 +170,7 @@ def test_compare_refuses(project, tmp_path, words, message, monkeypatch):
 def test_train_and_predict_refuse(project, tmp_path):
     for words, message in (
         (["--loss", "hinge"], "There is no loss 'hinge'"),
-        (["--decoder", "offset"], "There is no decoder 'offset' for geometric"),
+        (["--decoder", "offset"], "There is no decoder 'offset' for cross-entropy"),
         (["--hold-out", 13], "leaves nothing"),
     ):
         result = call("train", "--data", project, *TINY, "-o", tmp_path / "m", *words)

@@ -9,7 +9,14 @@ from scipy.ndimage import distance_transform_edt, gaussian_filter
 from scipy.stats import energy_distance
 
 from geosoftmax import GridCost
-from geosoftmax_experiments.vae.measures import INKED, MEASURES, chamfer, energy, measure
+from geosoftmax_experiments.vae.measures import (
+    INKED,
+    MEASURES,
+    chamfer,
+    energy,
+    measure,
+    picture_errors,
+)
 
 
 def drawings(count, shape, seed=0):
@@ -72,3 +79,15 @@ def test_the_same_drawing_is_at_distance_zero():
     for name in ("total_variation", "mse", "chamfer", "energy"):
         assert (found[name] == 0).all()
     assert found["dissimilarity"].abs().max() < 1e-6
+
+
+def test_pictures_by_two_rules_for_the_ink():
+    alpha, beta = drawings(6, (28, 28)), drawings(6, (28, 28), 1)
+    found = measure(alpha, beta, GridCost((28, 28)))
+    wanted = [float(found[name].mean()) for name in ("mse", "dissimilarity")]
+    assert picture_errors(alpha, beta, None) == pytest.approx(wanted, rel=1e-5)
+    flat = (alpha > 0) / (alpha > 0).sum((1, 2), keepdim=True)
+    spoilt = flat.clone()
+    spoilt[:, 0, 0] += 0.1  # one pixel that is too dark makes the others pale by one rule alone
+    pale, whole = (picture_errors(flat, spoilt, level)[0] for level in (None, 0.2))
+    assert whole < 2 / 28**2 < pale
