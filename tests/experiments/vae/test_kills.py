@@ -24,11 +24,11 @@ from tests.processes import (
 
 COMMON = ["--limit", 200, "--batch", 32, "--learning-rate", 0.001, "--accelerator", "cpu"]
 TRAIN = [
-    *PROGRAM, "vae", "train", *COMMON, "--loss", "geometric", "--epochs", 60, "--every", 20,
+    *PROGRAM, "vae", "train", *COMMON, "--loss", "geometric", "--epochs", 30, "--every", 10,
     "--anneal", 0.9, "--save-seconds", 0, "-o",
 ]  # fmt: skip
 COMPARE = [
-    *PROGRAM, "vae", "compare", *COMMON, "--losses", "softmax,potential", "--weights", "0.1,1",
+    *PROGRAM, "vae", "compare", *COMMON, "--losses", "softmax,potential", "--weights", "1",
     "--epochs", 20, "--every", 10, "--jobs", 2, "-o",
 ]  # fmt: skip
 #: Columns that differ from one run to the next.
@@ -84,7 +84,7 @@ def test_a_run_killed_at_a_random_moment_ends_with_the_same_bits(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     seconds = timed([*TRAIN, whole])
     kill_and_finish([*TRAIN, killed], new_random(), 0.95 * seconds, 0.5 * seconds, 1)
-    assert [row["epoch"] for row in read_metrics(killed / "metrics.jsonl")] == [20, 40, 60]
+    assert [row["epoch"] for row in read_metrics(killed / "metrics.jsonl")] == [10, 20, 30]
     assert same_run(whole, killed)
     assert list((whole / "tensorboard").glob("events*"))
 
@@ -178,7 +178,7 @@ def test_a_comparison_that_is_stopped_says_what_is_kept(tmp_path):
     process.terminate()
     _, errors = process.communicate(timeout=20)
     assert process.returncode == 128 + signal.SIGTERM
-    assert f"Stopped: 0 of 4 are kept in {tmp_path}." in errors
+    assert f"Stopped: 0 of 2 are kept in {tmp_path}." in errors
 
 
 def test_a_folder_that_cannot_be_written_to(tmp_path):
