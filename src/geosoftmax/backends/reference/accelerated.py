@@ -10,11 +10,13 @@ from torch import Tensor
 from geosoftmax.backends.reference.certificate import certify
 from geosoftmax.backends.reference.exact import smooth_start
 from geosoftmax.backends.reference.rows import Kernel, Rows, expand, keep_best
+from geosoftmax.backends.threads import small_on_one_thread
 
 #: Gradient steps between two checks of the gap.
 CHECK_EVERY = 10
 
 
+@small_on_one_thread(1)
 def accelerate(
     kernel: Kernel, b: Tensor, start: Tensor | None, tol: float, max_iter: int, dtype: torch.dtype
 ) -> Rows:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from geosoftmax.backends.reference.rows import expand
 from geosoftmax.backends.settings import NEWTON_BELOW, STALLED, SUBNORMAL
+from geosoftmax.backends.threads import small_on_one_thread
 
 #: If all probabilities are larger, ``v`` and ``1/h`` fit into float32, or what underflows does not
 #: matter.
@@ -38,6 +39,7 @@ class SinkhornRows(NamedTuple):
     iterations: Tensor
 
 
+@small_on_one_thread(1)
 def sinkhorn(multiply: Multiply, alpha: Tensor, tol: float, max_iter: int) -> SinkhornRows:
     """Solve rows ``alpha`` of shape ``(rows, *shape)``, in float64; ``multiply(v)`` is ``Kv``."""
     dims = tuple(range(1, alpha.dim()))

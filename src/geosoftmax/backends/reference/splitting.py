@@ -10,6 +10,7 @@ from torch import Tensor
 from geosoftmax.backends import settings
 from geosoftmax.backends.reference.certificate import bracket, certify
 from geosoftmax.backends.reference.rows import Kernel, Rows
+from geosoftmax.backends.threads import small_on_one_thread
 
 
 class Spectrum(NamedTuple):
@@ -33,6 +34,7 @@ def spectrum(kernels: list[Tensor]) -> Spectrum:
     return Spectrum(kernels, bases, values)
 
 
+@small_on_one_thread(3)
 def split(
     kernel: Kernel,
     spectrum: Spectrum,
