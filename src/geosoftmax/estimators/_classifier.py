@@ -19,7 +19,8 @@ class GeometricClassifier(LinearGeometric):
 
     The fit minimises the convex objective ``Σ_i w_i ℓ(y_i, f_i) + alpha/2 ‖W‖²``, where
     ``ℓ(y, f) = geometric_logistic_loss(f, y, scale * cost)``. Probabilities are the geometric
-    softmax of the scores.
+    softmax of the scores. Many are exactly 0. That is no guarantee: on new samples such a class may
+    come true. `GeometricClassifierCV` with ``average=True`` makes this rare.
 
     Parameters
     ----------

@@ -38,7 +38,8 @@ class GeometricClassifierCV(LinearGeometric):
     one. Each fit is scored under every decision. The best setting is then fitted to all samples.
 
     On a few dozen samples the best of many settings is often so by chance. With ``average=True``
-    good ones predict together.
+    good ones predict together. A probability of 0 is no guarantee that a class does not come true
+    on new samples; averaging makes such errors rare.
 
     Parameters
     ----------
