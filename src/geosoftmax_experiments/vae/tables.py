@@ -108,9 +108,7 @@ def _short(name: str) -> str:
 
 
 def console_standings(rows: Rows) -> Table | str:
-    """Return how losses compare with softmax: by every measure at equal epochs, then by the
-    divergence at equal seconds.
-    """
+    """Return how losses compare with softmax at equal epochs; at equal seconds, the divergence."""
     found = standings(rows, REFERENCE)
     if not found:
         return f"At equal latent KL: {ALONE}"
