@@ -235,6 +235,7 @@ def test_costs_know_whether_all_multiples_are_usable(cost, freely):
     assert cost.scales_freely == freely
 
 
+@pytest.mark.filterwarnings("ignore:repair changed")
 @pytest.mark.parametrize("seed", range(20))
 def test_repaired_for_every_scale(seed):
     generator = torch.Generator().manual_seed(seed)

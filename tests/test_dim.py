@@ -556,13 +556,15 @@ def test_what_is_no_signal_or_cost_is_still_told(name):
         (torch.zeros(2, 5, dtype=torch.int64), ValueError, ["(2, 4)", "without axis 1", "(2, 5)"]),
         (torch.zeros(2, dtype=torch.int64), ValueError, ["(2, 4)", "(2, 5, 4)", "(2,)"]),
         (torch.zeros(2, 4), ValueError, ["(2, 4)", "class indices", "target.long()"]),
+        (torch.zeros(2, 4, 1), ValueError, ["(2, 4, 1)", "integers", "target.squeeze(-1).long()"]),
+        (torch.zeros(2, 1, 4), ValueError, ["(2, 1, 4)", "integers", "target.squeeze(1).long()"]),
         (torch.full((2, 4, 5), 0.2), ValueError, ["target", "(2, 5, 4)", "(2, 4, 5)"]),
         (torch.full((2, 5, 4), 0.25), ValueError, ["target", "sum to 1", "dim"]),
         (torch.full((2, 4), 5), ValueError, ["class indices", "0…4", "5"]),
         (torch.zeros(2, 4, dtype=torch.bool), TypeError, ["class indices", "bool"]),
         ([[0] * 4] * 2, TypeError, ["target", "torch.Tensor", "list"]),
     ],
-    ids=["shape", "short", "floating", "last", "other sum", "high", "bool", "list"],
+    ids=["shape", "short", "floating", "column", "one", "last", "sum", "high", "bool", "list"],
 )  # fmt: skip
 def test_targets_must_fit(loss, target, error, words):
     with pytest.raises(error, match="(?s)" + ".*".join(map(re.escape, words))):

@@ -448,6 +448,7 @@ def test_inputs_are_left_alone():
         ({"classes": [0, 1, 2, 2, 3]}, "classes has a label twice"),
         ({"classes": [[0, 1], [2, 3]]}, "classes must be a list of labels"),
         ({"classes": {0, 1, 2, 3}}, "got a set, which has none"),
+        ({"classes": 4}, r"got 4\. Name the labels in their order, such as \[0, 1, 2, 3\]"),
         ({"class_weight": "heavy"}, "class_weight"),
     ],
 )
@@ -470,6 +471,43 @@ def test_bad_samples_are_explained():
         model.fit(X, X[:, 0])
     with pytest.raises(ValueError, match="3 features"):
         model.fit(X, y).predict(X[:, :2])
+
+
+@each_estimator
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        list,
+        lambda y: np.array(y, dtype=object),
+        lambda y: pd.Series(y),
+        lambda y: pd.Series(y).astype("string"),
+        lambda y: pd.Series(pd.Categorical(y, ["a", "b", "c"], ordered=True)),
+    ],
+    ids=["list", "object", "series", "string", "categorical"],
+)
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA], ids=["None", "NaN", "NA"])
+def test_missing_labels_are_counted(model, wrap, missing):
+    X, y = ordered(classes=3)
+    labels = np.array(["a", "b", "c"])[y].astype(object)
+    labels[[5, 9]] = missing
+    with pytest.raises(ValueError, match=r"y has 2 missing labels.*first in row 5"):
+        clone(model).fit(X, wrap(labels.tolist()))
+
+
+@pytest.mark.parametrize("kind", ["float64", "Int64", "Float64"])
+def test_missing_numbers_are_counted(kind):
+    X, y = ordered()
+    column = pd.Series(y).astype(kind)
+    column[7] = None
+    with pytest.raises(ValueError, match=r"y has 1 missing label .*row 7"):
+        GeometricClassifier().fit(X, column)
+
+
+def test_classes_that_are_a_number_beside_a_cost_with_names():
+    tree = TreeCost.from_dict({"x": ["a", "b"], "y": ["c"]})
+    X, y = ordered(classes=3)
+    with pytest.raises(ValueError, match="classes is 3, but the cost names its outputs"):
+        GeometricClassifier(cost=tree, classes=3).fit(X, np.array(["a", "b", "c"])[y])
 
 
 # ------------------------------------------------------------------ convergence

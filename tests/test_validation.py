@@ -2,6 +2,7 @@
 
 import math
 import re
+import warnings
 
 import pytest
 import torch
@@ -212,14 +213,40 @@ LOSSES = [gs.geometric_logistic_loss, gs.potential_logistic_loss]
         (torch.tensor([[0], [1]]), ValueError, ["(2,)", "(2, 1)", "squeeze(-1)"]),
         (torch.eye(2, 3, dtype=torch.int64), ValueError, ["(2,)", "(2, 3)", "target.float()"]),
         (torch.tensor([True, False]), TypeError, ["class indices", "bool"]),
-        ([0, 1], TypeError, ["target", "torch.Tensor", "list"]),
+        ([0, 1], TypeError, ["target", "torch.Tensor", "list", "torch.as_tensor(target)"]),
+        (INDEX.numpy(), TypeError, ["target", "ndarray", "torch.as_tensor(target)"]),
         (torch.zeros(2, dtype=torch.int64, device="meta"), ValueError, ["target", "meta", "cpu"]),
     ],
-    ids=["high", "low", "short", "deep", "one-hot", "bool", "list", "meta"],
+    ids=["high", "low", "short", "deep", "one-hot", "bool", "list", "array", "meta"],
 )
 def test_class_indices_must_count_outputs(loss, target, error, words):
     with pytest.raises(error, match=says(*words)):
         loss(SCORES, target, LINE)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=name)
+@pytest.mark.parametrize(
+    ("scores", "target", "cost", "words"),
+    [
+        (SCORES, INDEX.double(), LINE, ["(2,)", "integers", "pass target.long()", "(2, 3)"]),
+        (SCORES, INDEX[:, None].float(), LINE, ["(2, 1)", "(2,)", "target.squeeze(-1).long()"]),
+        (SCORES[0], torch.ones(1), LINE, ["(1,)", "integers", "target.squeeze(-1).long()"]),
+        (torch.zeros(4, 2, 3), torch.ones(4, 1), GRID, ["(4, 1)", "target.squeeze(-1).long()"]),
+    ],
+    ids=["batch", "column", "single", "grid"],
+)
+def test_floating_class_indices_are_recognised(loss, scores, target, cost, words):
+    with pytest.raises(ValueError, match=says(*words)) as raised:
+        loss(scores, target, cost)
+    assert "Build the cost" not in str(raised.value)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=name)
+def test_distributions_of_another_shape_are_compared_with_the_scores(loss):
+    """The scores fit the cost already: another cost is no remedy."""
+    with pytest.raises(ValueError, match=says("target", "(2, 3), as scores", "(2, 4)")) as raised:
+        loss(SCORES, torch.full((2, 4), 0.25), LINE)
+    assert "Build the cost" not in str(raised.value)
 
 
 def test_small_unsigned_indices_are_not_mistaken_for_the_ignored_one():
@@ -442,6 +469,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:repair changed")
 @pytest.mark.parametrize("make", BROKEN.values(), ids=BROKEN)
 def test_repaired_costs_are_usable_and_say_how_far_they_moved(make):
     C = make()
@@ -453,6 +481,37 @@ def test_repaired_costs_are_usable_and_say_how_far_they_moved(make):
     assert moved > 0
     scores = torch.zeros(2, cost.size, dtype=torch.float64)
     assert (gs.solve(scores, cost).gap < 1e-9).all()
+
+
+SIMILARITIES = torch.tensor([[1.0, 0.9, 0.1], [0.9, 1.0, 0.2], [0.1, 0.2, 1.0]])
+
+
+@pytest.mark.parametrize("every_scale", [False, True])
+@pytest.mark.parametrize(
+    ("C", "words"),
+    [
+        (torch.ones(3, 3), ["by 1", "largest entry is 1", "diagonal", "similarities", "1 - S"]),
+        (SIMILARITIES, ["by 1", "diagonal", "similarities"]),
+        (torch.tensor([[0.0, -2.0], [-2.0, 0.0]]), ["by 2", "negative", "similarities"]),
+    ],
+    ids=["ones", "similarities", "negative"],
+)
+def test_a_repair_that_leaves_little_of_a_matrix_warns(C, words, every_scale):
+    with pytest.warns(UserWarning, match=says("repair changed", *words)):
+        DenseCost.repair(C, every_scale=every_scale)
+
+
+def test_a_repair_of_a_matrix_far_from_distances_warns():
+    C = torch.tensor([[0.0, 9.0, 0.0], [9.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    with pytest.warns(UserWarning, match=says("repair changed", "largest entry is 9", "distances")):
+        DenseCost.repair(C)
+
+
+def test_a_small_repair_does_not_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DenseCost.repair(INDEFINITE)
+        DenseCost.repair(torch.zeros(3, 3))
 
 
 def test_a_valid_cost_is_not_moved():

@@ -19,6 +19,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
+from rich.console import Console
 
 from geosoftmax_experiments import files
 
@@ -31,6 +32,7 @@ __all__ = [
     "made_with",
     "plain_label",
     "save",
+    "say_saved",
     "write_csv",
 ]
 
@@ -80,6 +82,14 @@ class Report:
         page = self._folder / "report.html"
         files.write_text(page, html_page(self._title, text, self._folder, self._pictures))
         return page
+
+
+def say_saved(console: Console, page: Path) -> None:
+    """Say where a report is, and which pictures are beside it: those that it shows."""
+    console.print(f"Report saved to {page.resolve()}", soft_wrap=True)
+    text = page.with_suffix(".md").read_text(encoding="utf8")
+    if pictures := re.findall(r"^!\[.*\]\(([\w-]+\.png)\)$", text, re.MULTILINE):
+        console.print(f"Pictures beside it: {', '.join(pictures)}", soft_wrap=True)
 
 
 def escape(value: object) -> str:

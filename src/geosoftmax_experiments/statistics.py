@@ -12,7 +12,10 @@ from scipy import stats
 
 from geosoftmax_experiments.report import Report
 
-__all__ = ["FEWEST", "Ranks", "add_tests", "bold", "ranks", "signed_ranks"]
+__all__ = ["FEWEST", "STARRED", "Ranks", "add_tests", "bold", "ranks", "signed_ranks"]
+
+#: The best cell of a table in a terminal: logs have no bold, so it has a star, too.
+STARRED = "[bold]*{}[/]"
 
 
 class Ranks(NamedTuple):

@@ -15,7 +15,15 @@ from rich.console import Console
 from geosoftmax_experiments.figures.stored import STORED
 from geosoftmax_experiments.ordinal import own
 from geosoftmax_experiments.ordinal.options import FitOptions, PredictOptions
-from geosoftmax_experiments.report import escape, html_page, plain_label, save, write_csv
+from geosoftmax_experiments.report import (
+    Report,
+    escape,
+    html_page,
+    plain_label,
+    save,
+    say_saved,
+    write_csv,
+)
 from geosoftmax_experiments.vae.report import rewrite_report
 from tests.browser import open_browser, quiet_page
 from tests.hostile import NAMES, picture
@@ -189,3 +197,23 @@ def test_a_comparison_with_hostile_words(tmp_path):
         ["frontier.png", "ratio.png", "curves.png", "reconstructions.png", "samples.png"],
     )
     assert page.text.count(attack) >= 7
+
+
+def test_the_console_names_the_pictures_of_a_report_and_no_others(tmp_path):
+    (tmp_path / "stale.png").write_bytes(b"")
+    report = Report(tmp_path, "title")
+    for name in ("first", "second"):
+        report.add_figure(name, plt.figure(), "caption")
+    console = Console(width=200)
+    with console.capture() as capture:
+        say_saved(console, report.write())
+    first, second = capture.get().splitlines()
+    assert first == f"Report saved to {tmp_path / 'report.html'}"
+    assert second == "Pictures beside it: first.png, second.png"
+
+
+def test_the_console_names_no_pictures_where_there_are_none(tmp_path):
+    console = Console(width=200)
+    with console.capture() as capture:
+        say_saved(console, Report(tmp_path, "title").write())
+    assert capture.get() == f"Report saved to {tmp_path / 'report.html'}\n"

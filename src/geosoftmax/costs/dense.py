@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any, NamedTuple
 
 import torch
@@ -142,6 +143,9 @@ class DenseCost(Cost):
         Frobenius norm) with unit diagonal, entries in ``(0, 1]`` and eigenvalues of at least
         `smallest`. Dykstra's alternating projections find it.
 
+        It warns where an entry changes by more than half of the largest entry of ``C``: the matrix
+        then seldom holds costs.
+
         Such a cost is valid at its own scale. To multiply it, or to learn its scale, pass
         ``every_scale=True``: the result is the nearest matrix of squared distances between points.
 
@@ -185,7 +189,7 @@ class DenseCost(Cost):
             if float(torch.linalg.eigvalsh(torch.exp(-symmetric / 2))[0]) < smallest:
                 apart = -2 * math.log1p(-2 * smallest)  # a zero-one cost, valid at every scale
                 symmetric = symmetric + apart * (1 - eye)
-            return Repair(DenseCost(symmetric), float((symmetric - original).abs().max()))
+            return _repaired(symmetric, original)
         K = torch.exp(-symmetric / 2)
         if float(torch.linalg.eigvalsh(K)[0]) < smallest:
             near = _nearest_kernel(K, smallest, max_iter)
@@ -193,7 +197,7 @@ class DenseCost(Cost):
             vanished = (K < 1e-290) & (near < 1e-290)
             moved = -2 * torch.log(near.clamp_min(1e-290)) * (1 - eye)
             symmetric = torch.where(vanished, symmetric, moved)
-        return Repair(DenseCost(symmetric), float((symmetric - original).abs().max()))
+        return _repaired(symmetric, original)
 
     # ------------------------------------------------------------------
 
@@ -269,6 +273,28 @@ class DenseCost(Cost):
 
     def matrix(self) -> Tensor:
         return self.C
+
+
+def _repaired(near: Tensor, original: Tensor) -> Repair:
+    """Return the cost of a repaired matrix; warn if little is left of what was given."""
+    change, largest = (near - original).abs(), float(original.abs().max())
+    moved = float(change.max())
+    if moved > largest / 2 > 0:
+        if float(change.diagonal().max()) == moved:
+            cause = "Its diagonal is not 0. If it holds similarities S, pass costs, such as 1 - S."
+        elif float(original.min()) < -largest / 2:
+            cause = (
+                "It has negative entries. If it holds similarities S, pass costs, such as 1 - S."
+            )
+        else:
+            cause = "It is far from any matrix of distances: see which entries contradict others."
+        warnings.warn(
+            f"repair changed an entry of the cost matrix by {moved:.3g}, although its largest "
+            f"entry is {largest:.3g}: little of the matrix is left. {cause}",
+            UserWarning,
+            stacklevel=3,
+        )
+    return Repair(DenseCost(near), moved)
 
 
 def _squared_distances(name: str, X: Tensor) -> Tensor:

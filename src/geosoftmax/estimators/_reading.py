@@ -20,6 +20,37 @@ NAMED_COSTS = ("squared", "absolute", "zero-one")
 DECISIONS = ("auto", "median", "mean", "mode", "cost", "scores")
 
 
+def check_labels_present(y: Any) -> None:
+    """Refuse missing labels, and say where the first is."""
+    typed = hasattr(y, "dtype") or hasattr(y, "__array__")
+    # Made an array of text, a list would have "nan" for NaN.
+    labels = np.asarray(y) if typed else np.asarray(y, dtype=object)
+    if labels.ndim == 0 or labels.dtype.kind not in "fmMO":
+        return
+    if labels.dtype.kind == "O":
+        missing = np.array([_is_missing(label) for label in labels.ravel()], dtype=bool)
+    else:
+        missing = np.isnan(labels).ravel()
+    if missing.any():
+        count = int(missing.sum())
+        row = int(missing.reshape(len(labels), -1).any(1).argmax())
+        raise ValueError(
+            f"y has {count} missing label{'' if count == 1 else 's'} (None or NaN), the first in "
+            f"row {row}, counted from 0. Leave out the samples without a label."
+        )
+
+
+def _is_missing(label: Any) -> bool:
+    if label is None:
+        return True
+    if isinstance(label, np.ndarray):
+        return False
+    try:
+        return bool(label != label)
+    except TypeError:  # pandas.NA is neither equal nor unequal to itself
+        return True
+
+
 def categories_of(y: Any) -> Any:
     """Return the categories of an ordered pandas categorical, in their order; else None."""
     kind: Any = getattr(y, "dtype", None)
@@ -35,9 +66,10 @@ def read_order(y: Any, classes: Any, cost: Any) -> Any:
     names = _names_of(cost)
     if names is None:
         return categories_of(y) if classes is None else classes
-    if classes is not None and list(classes) != list(names):
+    listed = list(classes) if np.iterable(classes) else classes
+    if classes is not None and listed != list(names):
         raise ValueError(
-            f"classes is {list(classes)}, but the cost names its outputs {list(names)}. Do not "
+            f"classes is {listed}, but the cost names its outputs {list(names)}. Do not "
             "pass `classes`: labels are then matched by these names."
         )
     unknown = sorted(set(np.unique(np.asarray(y)).tolist()) - set(names), key=str)
@@ -113,6 +145,11 @@ def read_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
             "classes must be a list of labels in their order; got a set, which has none."
         )
     ordered = np.asarray(classes)
+    if ordered.ndim == 0:
+        raise ValueError(
+            f"classes must be a list of labels; got {classes!r}. Name the labels in their order, "
+            f"such as {found.tolist()[:10]}."
+        )
     if ordered.ndim != 1:
         raise ValueError(
             f"classes must be a list of labels; got an array with {ordered.ndim} axes."

@@ -7,7 +7,13 @@ from typing import Any
 from torch import Tensor
 
 from geosoftmax.costs.base import Cost
-from geosoftmax.validation import check_same_shape, check_signal, fitting_axes, format_dim
+from geosoftmax.validation import (
+    check_not_floating_indices,
+    check_same_shape,
+    check_signal,
+    fitting_axes,
+    format_dim,
+)
 
 #: One axis, or one for each side of a grid. None means the last ones.
 Dim = int | tuple[int, ...] | None
@@ -97,6 +103,7 @@ def target_last(target: Any, name: str, scores: Tensor, axes: tuple[int, ...]) -
     if tuple(target.shape) == batch:
         return target
     if target.is_floating_point():
+        check_not_floating_indices(target, scores, axes, name)
         return second_last("target", target, name, scores, axes)
     without = f"axis {axes[0]}" if len(axes) == 1 else f"axes {axes}"
     raise ValueError(

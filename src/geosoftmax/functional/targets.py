@@ -13,8 +13,8 @@ from geosoftmax.costs.base import Cost
 from geosoftmax.functional.axes import Dim
 from geosoftmax.validation import (
     check_class_indices,
+    check_not_floating_indices,
     check_same_shape,
-    check_signal,
     check_smoothing,
     check_weight,
     is_concrete,
@@ -46,15 +46,13 @@ def read_target(
     """
     check_smoothing(label_smoothing)
     if not isinstance(target, Tensor):
-        raise TypeError(f"target must be a torch.Tensor; got {type(target).__name__}.")
+        raise TypeError(
+            f"target must be a torch.Tensor; got {type(target).__name__}. "
+            "Convert it with torch.as_tensor(target)."
+        )
     if target.is_floating_point():
-        if tuple(target.shape) == tuple(scores.shape[: scores.dim() - len(cost.shape)]):
-            raise ValueError(
-                f"target has shape {tuple(target.shape)}, as class indices would, but dtype "
-                f"{target.dtype}. For class indices pass target.long(); distributions must have "
-                f"the shape of scores, {tuple(scores.shape)}."
-            )
-        check_signal("target", target, cost)
+        outputs = tuple(range(scores.dim() - len(cost.shape), scores.dim()))
+        check_not_floating_indices(target, scores, outputs)
         check_same_shape("target", target, "scores", scores)
         mixed = _smooth(target, label_smoothing, cost)
         return Target(None, mixed, None, target.dtype)

@@ -62,6 +62,31 @@ def _ask_for_dim(scores: Tensor, cost: Cost) -> None:
     )
 
 
+def check_not_floating_indices(
+    target: Tensor, scores: Tensor, axes: tuple[int, ...], name: str = "scores"
+) -> None:
+    """Refuse class indices in a floating dtype: one number per sample, or a column of them.
+
+    `axes` are those of the outputs, counted from 0.
+    """
+    shape, given = tuple(scores.shape), tuple(target.shape)
+    batch = tuple(size for k, size in enumerate(shape) if k not in axes)
+    if given == batch:
+        remedy = "target.long()"
+    elif given == (*batch, 1):
+        remedy = "target.squeeze(-1).long()"
+    elif len(axes) == 1 and given == (*batch[: axes[0]], 1, *batch[axes[0] :]):
+        remedy = f"target.squeeze({axes[0]}).long()"
+    else:
+        return
+    if given != shape:
+        raise ValueError(
+            f"target has shape {given} and dtype {target.dtype}, but class indices are expected as "
+            f"integers of shape {batch}: pass {remedy}. Distributions are expected with the shape "
+            f"of {name}, {shape}."
+        )
+
+
 def check_class_indices(
     target: Tensor, scores: Tensor, cost: Cost, ignore_index: int | None, dim: Any
 ) -> None:

@@ -207,6 +207,7 @@ def compare(options: CompareOptions) -> None:
     from geosoftmax_experiments.keypoints.splits import read_size
     from geosoftmax_experiments.keypoints.timing import time_losses
     from geosoftmax_experiments.keypoints.training import device_of
+    from geosoftmax_experiments.report import say_saved
 
     console = Console()
     usual: dict[str, Any] = SMALL if options.quick else FULL
@@ -243,7 +244,7 @@ def compare(options: CompareOptions) -> None:
             time_losses(comparison, results.chosen, console)
         page = write_report(comparison, store, results)
     console.print(console_table(results))
-    console.print(f"Report saved to {page.resolve()}", soft_wrap=True)
+    say_saved(console, page)
     if options.quick:
         console.print(
             "A quick look: a small network, few steps, one split. What a longer comparison gave, "

@@ -45,6 +45,7 @@ def run_compare(options: CompareOptions, console: Console) -> None:
     )
     from geosoftmax_experiments.ordinal.report import console_table, write_report
     from geosoftmax_experiments.ordinal.table_folds import read_folds
+    from geosoftmax_experiments.report import say_saved
 
     backend = options.where()
     models = read_names("--models", options.models)
@@ -64,7 +65,7 @@ def run_compare(options: CompareOptions, console: Console) -> None:
         rows = comparison.run(store, backend, console)
         page = write_report(store, rows, comparison)
     console.print(console_table(rows))
-    console.print(f"Report saved to {page.resolve()}", soft_wrap=True)
+    say_saved(console, page)
     if options.quick:
         settings = comparison.settings
         console.print(
@@ -87,6 +88,7 @@ def deep(options: DeepOptions) -> None:
     from geosoftmax_experiments.ordinal.deep import SETS, DeepComparison
     from geosoftmax_experiments.ordinal.deep_report import console_table, write_report
     from geosoftmax_experiments.ordinal.networks import Training
+    from geosoftmax_experiments.report import say_saved
 
     console, backend = Console(), options.where()
     usual = tuple(name for name in SETS if name in set_names(options.source))
@@ -100,7 +102,7 @@ def deep(options: DeepOptions) -> None:
         rows = comparison.run(store, backend, console)
         page = write_report(store, rows, comparison)
     console.print(console_table(rows))
-    console.print(f"Report saved to {page.resolve()}", soft_wrap=True)
+    say_saved(console, page)
 
 
 @app.command()

@@ -13,7 +13,7 @@ from geosoftmax_experiments.ordinal.deep import DeepComparison
 from geosoftmax_experiments.ordinal.measures import MEASURES
 from geosoftmax_experiments.report import Report, escape, made_with, write_csv
 from geosoftmax_experiments.rivals.table import RIVALS
-from geosoftmax_experiments.statistics import add_tests, bold, ranks
+from geosoftmax_experiments.statistics import STARRED, add_tests, bold, ranks
 from geosoftmax_experiments.store import Store
 
 __all__ = ["by_set", "console_table", "write_report"]
@@ -108,8 +108,8 @@ def _losses(rows: Any, losses: tuple[str, ...]) -> pd.DataFrame:
 
 def console_table(rows: pd.DataFrame) -> Table:
     """Return the means of the losses, for a terminal."""
-    found = _means(rows, own=False, form="[bold]{}[/]")
-    result = Table(title="Means over sets and folds", caption="Bold: the best of a column.")
+    found = _means(rows, own=False, form=STARRED)
+    result = Table(title="Means over sets and folds", caption="*: the best of a column.")
     for column in found.columns:
         result.add_column(str(column), justify="left" if column == "loss" else "right")
     for row in found.itertuples(index=False):

@@ -91,6 +91,11 @@ def draw_critical_differences(found: dict[str, Ranks]) -> Figure:
             f"(Friedman p = {ranks.p:.2g})",
             fontsize=10,
         )
+    figure.supxlabel(
+        "A thick bar joins methods whose ranks differ by no more than the critical difference:\n"
+        "Nemenyi's test does not tell them apart (5 %).",
+        fontsize=9,
+    )
     return figure
 
 
@@ -136,7 +141,8 @@ def _draw_ranks(axis: Axes, ranks: Ranks) -> None:
         axis.hlines(height, start - 0.05, stop + 0.05, color="black", linewidth=3)
     axis.hlines(-1.9, 1, 1 + ranks.critical, color="black", linewidth=1.5)
     axis.vlines([1, 1 + ranks.critical], -2.05, -1.75, color="black", linewidth=1.5)
-    axis.text(1 + ranks.critical + 0.1, -1.9, f"CD = {ranks.critical:.2f}", va="center", fontsize=8)
+    text = f"critical difference = {ranks.critical:.2f}"
+    axis.text(1 + ranks.critical + 0.1, -1.9, text, va="center", fontsize=8)
     axis.set_xlim(1 - 0.62 * k, k + 0.62 * k)
     axis.set_ylim(top + half - 0.4, -2.5)
     axis.axis("off")

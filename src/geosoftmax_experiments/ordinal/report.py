@@ -29,7 +29,7 @@ from geosoftmax_experiments.ordinal.summary import (
     read_paper,
 )
 from geosoftmax_experiments.report import Report, escape, made_with, write_csv
-from geosoftmax_experiments.statistics import add_tests, bold, ranks, signed_ranks
+from geosoftmax_experiments.statistics import STARRED, add_tests, bold, ranks, signed_ranks
 from geosoftmax_experiments.store import Store
 
 __all__ = ["console_table", "write_report"]
@@ -271,14 +271,14 @@ def console_table(rows: pd.DataFrame) -> Table:
     found: Any = means(rows)
     result = Table(
         title="Means over sets and folds",
-        caption="Bold: the best of a column. How parameters were chosen: see the report.",
+        caption="*: the best of a column. How parameters were chosen: see the report.",
     )
     result.add_column("method")
     short = {"hausdorff": "Haus.", "mae": "MAE", "accuracy": "acc.", "kappa": "kappa"}
     short |= {"amae": "AMAE", "rps": "RPS"}
     for name in short.values():
         result.add_column(name, justify="right")
-    columns = _bold_columns({name: (m, found[m]) for m, name in short.items()}, "[bold]{}[/]")
+    columns = _bold_columns({name: (m, found[m]) for m, name in short.items()}, STARRED)
     for row in columns.itertuples(index=False):
         result.add_row(*row)
     return result

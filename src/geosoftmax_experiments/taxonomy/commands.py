@@ -58,6 +58,7 @@ def compare(options: CompareOptions) -> None:
     added to a folder.
     """
     from geosoftmax_experiments.data.newsgroups import load_newsgroups
+    from geosoftmax_experiments.report import say_saved
     from geosoftmax_experiments.taxonomy.comparison import Comparison
     from geosoftmax_experiments.taxonomy.conditions import condition_of
     from geosoftmax_experiments.taxonomy.features import featurize
@@ -77,7 +78,7 @@ def compare(options: CompareOptions) -> None:
         page = write_report(store, rows, comparison)
     for size in sizes:
         console.print(console_table(rows, size, shown(condition)))
-    console.print(f"Report saved to {page.resolve()}", soft_wrap=True)
+    say_saved(console, page)
 
 
 def read_counts(option: str, text: str) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import pandas as pd
 from rich.table import Table
 
 from geosoftmax_experiments.report import Report, made_with, write_csv
-from geosoftmax_experiments.statistics import bold
+from geosoftmax_experiments.statistics import STARRED, bold
 from geosoftmax_experiments.store import Store
 from geosoftmax_experiments.taxonomy.comparison import Comparison
 from geosoftmax_experiments.taxonomy.conditions import Condition
@@ -155,10 +155,10 @@ def _models(rows: Any, comparison: Comparison) -> pd.DataFrame:
 
 def console_table(rows: pd.DataFrame, size: int, columns: Sequence[Column]) -> Table:
     """Return the means of a size, for a terminal."""
-    table = _bold_table(rows, size, columns, "[bold]{}[/]")
+    table = _bold_table(rows, size, columns, STARRED)
     result = Table(
         title=f"{size:,} posts: means over draws",
-        caption="Bold: the best. First column: the likeliest class. All others: least cost.",
+        caption="*: the best. First column: the likeliest class. All others: least cost.",
     )
     short = [MEASURES[column.measure].short for column in columns]
     for k, name in enumerate(["model", *short, "support"]):

@@ -154,6 +154,7 @@ def choose(options: ChooseOptions) -> None:
 def _report(shared: Shared, console: Console) -> None:
     import pandas as pd
 
+    from geosoftmax_experiments.report import say_saved
     from geosoftmax_experiments.vae.report import write_report
     from geosoftmax_experiments.vae.tables import console_standings
 
@@ -167,7 +168,7 @@ def _report(shared: Shared, console: Console) -> None:
             "larger sets.",
             soft_wrap=True,
         )
-    console.print(f"Report saved to {page.resolve()}", soft_wrap=True)
+    say_saved(console, page)
 
 
 @app.command()
@@ -179,12 +180,13 @@ def report(
     ] = None,
 ) -> None:
     """Write the report of a comparison again, from its results.json and pictures.npz alone."""
+    from geosoftmax_experiments.report import say_saved
     from geosoftmax_experiments.vae.report import rewrite_report
 
     console = Console()
     with console.status("Drawing"):
         page = rewrite_report(folder, output or folder)
-    console.print(f"Report saved to {page.resolve()}", soft_wrap=True)
+    say_saved(console, page)
 
 
 @app.command()

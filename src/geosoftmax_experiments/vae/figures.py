@@ -38,6 +38,16 @@ __all__ = ["draw_curve", "draw_curves", "draw_frontier", "draw_measures", "draw_
            "draw_samples", "plain_numbers"]  # fmt: skip
 
 AXES = {"epoch": "epochs", "seconds": "seconds of training"}
+MOST_EPOCHS = 8  # beside an axis
+#: Ticks of logarithmic axes, times powers of ten, and how many of them are enough. The first line
+#: that has enough between the ends of an axis is taken.
+TICKS: tuple[tuple[tuple[float, ...], int], ...] = (
+    ((1, 2, 5), 4),
+    ((1, 1.5, 2, 3, 5, 7), 6),
+    ((1, 1.2, 1.5, *range(2, 10)), 4),
+    ((1, 1.2, 1.4, 1.6, 1.8, *(k / 2 for k in range(4, 20))), 4),
+    ((*(k / 10 for k in range(10, 50)), *(k / 5 for k in range(25, 50))), 4),
+)
 MARKERS = dict(zip(LAYERS, "sovD^PX", strict=True))
 
 
@@ -64,10 +74,16 @@ def draw_curves(rows: Rows, weight: float, part: str) -> Figure:
         _log_axis(axis, "y")
     title = f"during training, interpolated between runs to end at {rate:.1f} nats where possible"
     figure.suptitle(title, fontsize=10)
-    axes[0].xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes[0].set_xticks(_some_epochs(rows))
     axes[0].set_ylabel(f"{MEASURES['hausdorff']}, {part}", fontsize=9)
     axes[1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
+
+
+def _some_epochs(rows: Rows) -> list[int]:
+    """Return up to eight epochs at which runs were measured, evenly spaced; the last is one."""
+    measured = sorted(rows["epoch"].unique(), reverse=True)
+    return measured[:: -(-len(measured) // MOST_EPOCHS)][::-1]
 
 
 def draw_frontier(rows: Rows, part: str) -> Figure:
@@ -97,7 +113,7 @@ def draw_ratio(rows: Rows, part: str) -> Figure:
     label = f"{LAYERS[REFERENCE].label} (below 1 is better)"
     for axis in axes.flat:
         axis.axhline(1.0, color=LAYERS[REFERENCE].colour, linewidth=1.2, label=label)
-    _finish(figure, axes, f"{{}}, {part}:\nratio to softmax")
+    _finish(figure, axes, f"{{}}, {part}:\nratio to softmax (logarithmic axis)")
     return figure
 
 
@@ -246,8 +262,14 @@ def _log_axis(axis: Axes, name: str) -> None:
     scale = axis.xaxis if name == "x" else axis.yaxis
     (axis.set_xscale if name == "x" else axis.set_yscale)("log")
     low, high = scale.get_view_interval()
-    fine = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if name == "x" else (1.0, 1.2, 1.5, *range(2, 10))
-    plain_numbers(scale, (1.0, 2.0, 5.0) if high > 10 * low else fine)
+    decades = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+    for subs, enough in TICKS:
+        plain_numbers(scale, subs)
+        ticks = np.multiply.outer(decades, subs)
+        if ((low <= ticks) & (ticks <= high)).sum() >= enough:
+            break
+    else:  # so short an axis is nearly linear
+        scale.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     _plain_axis(axis)
 
 

@@ -108,7 +108,7 @@ def _short(name: str) -> str:
 
 
 def console_standings(rows: Rows) -> Table | str:
-    """Return how losses compare with softmax by every measure, at equal epochs."""
+    """Return how losses compare with softmax at equal epochs; at equal seconds, the divergence."""
     found = standings(rows, REFERENCE)
     if not found:
         return f"At equal latent KL: {ALONE}"
@@ -116,17 +116,23 @@ def console_standings(rows: Rows) -> Table | str:
     result = Table(
         Column("÷ softmax", no_wrap=True),
         *(Column(LAYERS[loss].label, justify="right") for loss in losses),
-        title="At equal latent KL and equal epochs: below 1 is better than softmax",
+        title="At equal latent KL and equal epochs, last lines at equal seconds:\n"
+        "below 1 is better than softmax",
         caption="In brackets: at how many rates it is worse. D is the paper's divergence;\n"
         "no layer is trained on total variation, MSE, SSIM, Chamfer distance and errors.",
     )
     for name in dict.fromkeys(standing.measure for standing in found):
-        cells = (s for s in found if s.measure == name)
-        result.add_row(
-            _short(name),
-            *(f"{s.ratio:.3f} ({s.worse}/{s.rates})" if s.rates else "–" for s in cells),
-        )
+        result.add_row(_short(name), *_ratio_cells(found, name))
+    result.add_section()
+    timed = standings(rows, REFERENCE, "seconds")
+    for name in DIRECTION:
+        result.add_row(f"{_short(name)}, equal seconds", *_ratio_cells(timed, name))
     return result
+
+
+def _ratio_cells(found: list[Standing], name: str) -> list[str]:
+    cells = (s for s in found if s.measure == name)
+    return [f"{s.ratio:.3f} ({s.worse}/{s.rates})" if s.rates else "–" for s in cells]
 
 
 def sample_table(rows: Rows, floors: dict[str, Any]) -> pd.DataFrame:

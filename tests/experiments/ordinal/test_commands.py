@@ -1,6 +1,7 @@
 """The command line: what it prints, and errors in a line with a hint."""
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -24,6 +25,12 @@ def test_compare_writes_everything(tmp_path):
     assert result.exit_code == 0, result.output
     assert "g-logistic, scores" in result.output
     assert "report.html" in result.output.replace("\n", "")
+    assert "Pictures beside it: " in result.output
+    assert "dots.png" in result.output
+    assert "*: the best of a column." in result.output  # no bold in a log
+    for column in ("Haus.", "MAE", "acc."):
+        assert column in result.output
+    assert len(re.findall(r"\*0\.\d{3}", result.output)) >= 6  # a star in each column
     assert "(sets: 2, folds: 2, coarse grids): to be first here" in result.output
     rows = pd.read_csv(tmp_path / "rows.csv")
     assert set(rows["model"]) == {"lr", "at", "it", "g", "ridge"}

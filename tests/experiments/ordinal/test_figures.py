@@ -18,6 +18,8 @@ def test_names_do_not_overlap(close, tmp_path):
     figure = figures.draw_critical_differences({"mae": ranks(table, True)})
     figure.canvas.draw()
     axis = figure.axes[0]
+    assert any("critical difference = " in text.get_text() for text in axis.texts)
+    assert "A thick bar joins methods" in figure.get_supxlabel()
     boxes = [text.get_window_extent() for text in axis.texts if text.get_text()]
     for one, other in itertools.combinations(boxes, 2):
         assert not one.overlaps(other)

@@ -168,7 +168,7 @@ def test_means_are_rounded_once():
     )
     table = console_table(rows, 9, shown(CLEAN))
     cells = [cell for column in table.columns[1:-1] for cell in column.cells]
-    assert cells == ["[bold]0.356[/]"] * 6
+    assert cells == ["[bold]*0.356[/]"] * 6
 
 
 def test_draws_and_sizes_belong_together(corpus):

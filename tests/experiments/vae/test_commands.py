@@ -46,6 +46,8 @@ def test_compare_writes_everything_and_continues(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     assert "potential" in result.output
     assert "At equal latent KL" in result.output
+    assert "equal seconds" in result.output
+    assert "Pictures beside it: " in result.output
     assert "10/10" in result.output  # five rounds of timing for each loss
     assert "report.html" in result.output.replace("\n", "")
     pictures = ("curves", "frontier", "ratio", "measures", "judged", "reconstructions", "samples",

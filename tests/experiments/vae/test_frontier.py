@@ -25,7 +25,7 @@ from geosoftmax_experiments.vae.frontier import (
     standings,
     verdicts,
 )
-from geosoftmax_experiments.vae.tables import rate_table, sentence, verdict_table
+from geosoftmax_experiments.vae.tables import console_standings, rate_table, sentence, verdict_table
 
 
 def rows(factor=0.8, slower=1.0):
@@ -279,6 +279,61 @@ def test_a_table_by_rate_has_a_line_for_each_weight_that_can_be_compared():
     np.testing.assert_allclose(table["total variation"], [1.8, 0.9], rtol=0.01)
     assert set(table["loss"]) == {"g-softmax, smoothed scores"}
     assert rate_table(found, "sigmoid") is None
+
+
+def shown_ticks(axis, name):
+    """The numbers beside an axis that are drawn, within its ends."""
+    scale = getattr(axis, f"{name}axis")
+    low, high = sorted(scale.get_view_interval())
+    return [float(tick) for tick in scale.get_majorticklocs() if low <= tick <= high]
+
+
+@pytest.mark.parametrize("factor", [0.3, 0.8, 0.97, 1.1, 1.3, 2.5, 30.0])
+def test_axes_of_ratios_have_several_ticks_and_say_that_they_are_logarithmic(factor):
+    figure = figures.draw_ratio(rows(factor), "test")
+    figure.canvas.draw()
+    for axis in figure.axes:
+        ticks = shown_ticks(axis, "y")
+        assert 4 <= len(ticks) <= 20
+        assert any(abs(tick - 1) < 1e-9 for tick in ticks)  # that of softmax
+    for axis in (figure.axes[0], figure.axes[2]):  # the others share these numbers
+        assert "logarithmic" in axis.get_ylabel()
+        at = zip(axis.get_yticks(), axis.get_yticklabels(), strict=True)
+        low, high = axis.get_ylim()
+        boxes = [text.get_window_extent() for y, text in at if low <= y <= high]
+        assert not any(a.overlaps(b) for a, b in itertools.pairwise(boxes))
+    figures.plt.close(figure)
+
+
+@pytest.mark.parametrize("epochs", [4, 40])
+def test_curves_have_ticks_at_epochs_that_were_measured(epochs):
+    if epochs == 4:
+        found = rows()
+    else:
+        results = json.loads((STORED / "cats-p1" / "results.json").read_text(encoding="utf8"))
+        found = pd.DataFrame(results["rows"])
+    figure = figures.draw_curves(found, 1.0, "test")
+    figure.canvas.draw()
+    ticks = shown_ticks(figure.axes[0], "x")
+    assert 4 <= len(ticks) <= 8
+    assert set(ticks) <= set(found["epoch"])
+    assert ticks[-1] == found["epoch"].max()
+    assert len(shown_ticks(figure.axes[0], "y")) >= 4
+    figures.plt.close(figure)
+
+
+def test_the_console_says_how_the_divergence_is_at_equal_seconds():
+    """Twice as slow, the loss has half of the epochs, so half of the rate, at equal seconds."""
+    shown = rows(slower=2.0)
+    table = console_standings(shown)
+    cells = [list(column.cells) for column in table.columns]
+    lines = dict(zip(*cells, strict=True))
+    assert list(lines) == ["D(α‖β)", "D(β‖α)", "D(α‖β), equal seconds", "D(β‖α), equal seconds"]
+    for standing in standings(shown, "softmax", "seconds"):
+        what = "D(α‖β)" if standing.measure == "hausdorff" else "D(β‖α)"
+        expected = f"{standing.ratio:.3f} ({standing.worse}/{standing.rates})"
+        assert lines[f"{what}, equal seconds"] == expected
+    assert "seconds" in str(table.title)
 
 
 def test_no_numbers_beside_ticks_overlap():
