@@ -152,8 +152,7 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
     def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray]:
         """Validate; set `order_` and `classes_`; return X, positions of the labels, weights."""
         given = y
-        if y is not None:
-            check_labels_present(y)
+        check_labels_present(y)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS, order="C")
         costs = [*read_costs(self.cost), *([] if self.shared is None else [self.shared])]
         order = read_order(given, self.classes, costs)
