@@ -22,9 +22,9 @@ class Design:
 
     ``V`` has one row per axis and one column per class. Its last row is the intercept at the mean
     of the features. With many features, or columns of very different size, the axes are the
-    features themselves. Dense samples are rotated once. Axes along which no sample varies are
-    dropped: the penalty keeps their weights at zero. Sparse samples are not rotated; the weights
-    are.
+    features themselves. Dense samples are rotated once, and get a last column of ones for the
+    intercept (of zeros if there is none). Axes along which no sample varies are dropped: the
+    penalty keeps their weights at zero. Sparse samples are not rotated; the weights are.
 
     Attributes
     ----------
@@ -47,6 +47,9 @@ class Design:
             self.variances = weight @ (self.X * self.X)
         if self._can_turn() and (min(X.shape) <= FEW_AXES or self._is_correlated(weight)):
             self._turn(weight)
+        if not self.is_sparse:
+            ones = np.full((len(self.X), 1), float(fit_intercept))
+            self.X = np.hstack([self.X, ones])
 
     def _can_turn(self) -> bool:
         varying = self.variances[self.variances > 0]
@@ -90,31 +93,27 @@ class Design:
 
     def scores(self, V: np.ndarray) -> np.ndarray:
         """Return the scores of all samples."""
-        if not V[:-1].any():  # where fits start
-            return np.tile(V[-1], (self.X.shape[0], 1))
-        if self.is_sparse:
-            W = self._weights(V)
-            return np.asarray(self.X @ W) + (V[-1] - self.mean @ W)
-        f = self.X @ V[:-1]
-        f += V[-1]
-        return f
+        if not self.is_sparse:
+            return self.X @ V
+        W = self._weights(V)
+        return np.asarray(self.X @ W) + (V[-1] - self.mean @ W)
 
     def gradient(self, slope: np.ndarray) -> np.ndarray:
         """Return the gradient in V, given the gradient in the scores."""
+        if not self.is_sparse:
+            return self.X.T @ slope
         gradient = np.empty((len(self.variances) + 1, slope.shape[1]))
         gradient[-1] = slope.sum(0) if self.fit_intercept else 0.0
-        features = self.X.T @ slope
-        if self.is_sparse:
-            features = features - np.outer(self.mean, gradient[-1])
-            if self.axes is not None:
-                features = self.axes.T @ features
-        gradient[:-1] = features
+        features = self.X.T @ slope - np.outer(self.mean, gradient[-1])
+        gradient[:-1] = features if self.axes is None else self.axes.T @ features
         return gradient
 
     def largest(self, gradient: np.ndarray) -> float:
         """Return the largest entry of the gradient with respect to coefficients and intercepts."""
-        features = self._weights(gradient) + np.multiply.outer(self.mean, gradient[-1])
-        return max(float(np.abs(features).max(initial=0.0)), float(np.abs(gradient[-1]).max()))
+        features = self._weights(gradient)
+        if self.fit_intercept:
+            features = features + self.mean[:, None] * gradient[-1]
+        return float(max(np.abs(features).max(initial=0.0), np.abs(gradient[-1]).max()))
 
     def coefficients(self, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return coefficients ``(n_classes, n_features)`` and intercepts."""

@@ -12,6 +12,7 @@ are fitted: a loss is flat where the support is a single class.
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -182,6 +183,11 @@ class Preconditioner:
             return gradient * self.scale
         return ((gradient @ self.basis) * self.scale) @ self.basis.T
 
+    def square(self, change: np.ndarray) -> float:
+        """Return the inner product of a change of the gradient with its preconditioned self."""
+        turned = change if self.basis is None else change @ self.basis
+        return float((turned * self.scale).ravel() @ turned.ravel())
+
 
 class Memory:
     """The last steps of L-BFGS, and the changes of the gradient along them."""
@@ -195,12 +201,13 @@ class Memory:
 
     def add(self, step: np.ndarray, change: np.ndarray) -> None:
         """Store a step, unless the gradient did not change along it."""
-        curve = float(step.ravel() @ change.ravel())
-        if curve <= 1e-14 * np.linalg.norm(step) * np.linalg.norm(change):
+        step, change = step.ravel(), change.ravel()
+        curve = float(step @ change)
+        if curve <= 1e-14 * math.sqrt(float(step @ step) * float(change @ change)):
             return
         self.newest = (self.newest + 1) % self.room
         self.count = min(self.count + 1, self.room)
-        self.steps[self.newest], self.changes[self.newest] = step.ravel(), change.ravel()
+        self.steps[self.newest], self.changes[self.newest] = step, change
         self.inverse[self.newest] = 1.0 / curve
 
     def direction(self, gradient: np.ndarray, precondition: Preconditioner) -> np.ndarray:
@@ -212,9 +219,8 @@ class Memory:
         first_loop, second_loop = self.loops
         first_loop(*pairs, q, self.factors)
         r = precondition(q.reshape(gradient.shape)).ravel()
-        change = self.changes[self.newest]
-        length = change @ precondition(change.reshape(gradient.shape)).ravel()
-        r /= self.inverse[self.newest] * length
+        change = self.changes[self.newest].reshape(gradient.shape)
+        r /= self.inverse[self.newest] * precondition.square(change)
         second_loop(*pairs, r, self.factors)
         return -r.reshape(gradient.shape)
 
@@ -226,6 +232,7 @@ class Point(NamedTuple):
     scores: np.ndarray
     value: float
     gradient: np.ndarray
+    square: float  # of the weights, times the penalty
 
 
 class Objective:
@@ -254,9 +261,14 @@ class Objective:
 
     def point(self, V: np.ndarray) -> Point:
         """Return V with its scores, value and gradient."""
-        scores = self.scores(V)
+        if V[:-1].any():
+            scores = self.scores(V)
+        else:  # where fits start: no product with the samples
+            constant = V[-1] if self.root is None else V[-1] @ self.root
+            scores = np.tile(constant, (len(self.losses.target), 1))
         value, slope = self.losses.evaluate(scores)
-        return Point(V, scores, value + 0.5 * self.ridge(V, V), self.gradient(V, slope))
+        square = self.ridge(V, V)
+        return Point(V, scores, value + 0.5 * square, self.gradient(V, slope), square)
 
     def preconditioner(self) -> Preconditioner:
         """Return the preconditioner for the point that was evaluated last."""
@@ -287,8 +299,9 @@ def minimise(objective: Objective, V: np.ndarray, tol: float, max_iter: int) -> 
             return Fit(here.V, iteration, largest, largest <= tol)
         if precondition is None or iteration % REFRESH == 0:
             precondition = objective.preconditioner()
-            if iteration > 0:  # without the sum of roundings
-                here = here._replace(scores=objective.scores(here.V))
+            if iteration > 0:  # without the sums of roundings
+                square = objective.ridge(here.V, here.V)
+                here = here._replace(scores=objective.scores(here.V), square=square)
         direction = memory.direction(here.gradient, precondition)
         ahead = _search(objective, here, direction)
         if ahead is None:
@@ -307,14 +320,14 @@ def _search(objective: Objective, here: Point, direction: np.ndarray) -> Point |
     if not slope < 0:
         return None
     change = objective.scores(direction)
-    square = objective.ridge(here.V, here.V)
     first, second = objective.ridge(here.V, direction), objective.ridge(direction, direction)
-    short, long, t = 0.0, np.inf, 1.0
+    short, long, t = 0.0, math.inf, 1.0
     noise = ROUNDING * max(abs(here.value), 1e-3)
     for _ in range(MOST_TRIALS):
-        scores = here.scores + t * change
+        scores = here.scores + (change if t == 1 else t * change)
         there, score_slope = objective.losses.evaluate(scores)
-        there += 0.5 * (square + 2 * t * first + t * t * second)
+        square = here.square + t * (2 * first + t * second)
+        there += 0.5 * square
         slope_there = float(score_slope.ravel() @ change.ravel()) + first + t * second
         enough = there <= here.value + DECREASE * t * slope
         if not enough and there <= here.value + noise:  # equal up to rounding: use the slope
@@ -325,8 +338,8 @@ def _search(objective: Objective, here: Point, direction: np.ndarray) -> Point |
             t = min(max(secant, short + 0.1 * (long - short)), middle)
         elif slope_there < FLATTER * slope:
             short = t
-            t = 2 * t if np.isinf(long) else (short + long) / 2
+            t = 2 * t if math.isinf(long) else (short + long) / 2
         else:
             V = here.V + t * direction
-            return Point(V, scores, there, objective.gradient(V, score_slope))
+            return Point(V, scores, there, objective.gradient(V, score_slope), square)
     return None
