@@ -15,7 +15,7 @@ from benchmarks.harness import Bench, Rates
 
 QUESTIONS = (
     "small_dense", "line", "grid", "heatmaps", "tree_zero_one", "sinkhorn", "estimators",
-    "imports", "calls", "gpu", "continuous", "superres", "crowds", "play",
+    "imports", "calls", "gpu", "gpu_steps", "continuous", "superres", "crowds", "play",
 )  # fmt: skip
 
 
@@ -25,7 +25,8 @@ def main() -> None:
     partial = arguments.quick or arguments.own
     kept = report.ROOT / ("results/benchmarks" if partial else "benchmarks/results")
     folder = arguments.output or kept
-    possible = [name for name in QUESTIONS if name != "gpu" or torch.cuda.is_available()]
+    cuda = torch.cuda.is_available()
+    possible = [name for name in QUESTIONS if cuda or name not in ("gpu", "gpu_steps")]
     names = arguments.names or [*possible, "summary"]
     questions = [name for name in names if name != "summary"]
     if questions:
