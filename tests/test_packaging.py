@@ -111,6 +111,27 @@ def test_the_table_of_versions_shows_what_was_not_run():
     assert "| 3.12 | oldest |  |  |  |  |  | not run: no build | 2030-01-02 |" in page
 
 
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([{"passed": True}, {"not_run": "no build"}], None),
+        ([{"passed": True}, {"passed": False}], "tests failed"),
+        ([{"not_run": "no Python"}, {"not_run": "no build"}], "no row could be run"),
+    ],
+)
+def test_compat_fails_where_a_test_fails_or_nothing_was_run(rows, words):
+    found = compat.verdict(rows)
+    assert found is None if words is None else words in found
+
+
+@pytest.mark.parametrize("name", ["test", "publish"])
+def test_workflows_take_torch_without_cuda(name):
+    """The package index has the large build alone, which `make compat` does not take."""
+    text = (ROOT / f".github/workflows/{name}.yml").read_text()
+    before, _, _ = text.partition("jobs:")
+    assert "PIP_EXTRA_INDEX_URL: https://download.pytorch.org/whl/cpu" in before
+
+
 def test_the_oldest_versions_that_are_tested_are_those_that_are_allowed():
     project = LIBRARY["project"]
     allowed = [*project["dependencies"], *project["optional-dependencies"]["sklearn"]]
