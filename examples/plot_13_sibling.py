@@ -3,7 +3,7 @@ Without a solver
 ================
 
 ``potential_softmax`` needs two products and no iterations, and reaches every distribution but those
-with exact zeros. A network learns to draw a ring whose radius it is told, with either layer.
+with exact zeros. A network gets a radius and learns to draw the ring, with either layer.
 """
 
 import matplotlib.pyplot as plt

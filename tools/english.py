@@ -1,8 +1,8 @@
 """``make lint``: what a machine can see of plain English, in all that users read.
 
 It finds sentences of more than `LONGEST` words, and words that this project replaced by those of
-the field. It reads the README, the pages of docs/, docstrings of public code, help texts and
-messages. The rest is for a person who edits. A sentence that has to stay is listed in `ALLOWED`.
+the field. It reads the README, the changelog, the pages and reports of docs/, the examples'
+introductions, docstrings of public code, help texts and messages. The rest is for a person who edits. A sentence that has to stay is listed in `ALLOWED`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "experiments/README.md", "docs/*.md"]
-CODE = ["src/geosoftmax/**/*.py", "src/geosoftmax_experiments/**/*.py"]
+PAGES = ["*.md", "experiments/README.md", "benchmarks/*.md", "docs/*.md", "docs/results/**/*.md"]
+CODE = ["src/geosoftmax/**/*.py", "src/geosoftmax_experiments/**/*.py", "examples/*.py"]
 #: Kernels, which users do not read.
 INTERNAL = "src/geosoftmax/backends/**/*.py"
 #: Words of a sentence. Code, formulas, numbers in brackets and links' addresses are not counted.

@@ -38,7 +38,7 @@ def bars(groups: dict[str, tuple[str, Sequence[float]]], names: Sequence[str], l
 
     The vertical axis is a probability; `label` names the horizontal one.
     """
-    left, width, height, bottom = 56, 560, 200, 44
+    left, width, height, bottom = 84, 560, 200, 48  # room for a phone's larger letters
     slot = (width - left) / len(names)
     bar = slot * 0.8 / len(groups)
     parts = [_svg(width, height + bottom, f"probabilities; {label}")]
@@ -46,8 +46,8 @@ def bars(groups: dict[str, tuple[str, Sequence[float]]], names: Sequence[str], l
         y = height * (1 - 0.95 * k / 4)
         parts.append(f'<line x1="{left}" x2="{width}" y1="{y:.1f}" y2="{y:.1f}" class="g-grid"/>')
         parts.append(f'<text class="g-left" x="{left - 6}" y="{y + 4:.1f}">{k / 4:g}</text>')
-    parts.append(f'<text transform="translate(13 {height / 2}) rotate(-90)">probability</text>')
-    parts.append(f'<text x="{(left + width) / 2}" y="{height + 38}">{label}</text>')
+    parts.append(f'<text transform="translate(18 {height / 2}) rotate(-90)">probability</text>')
+    parts.append(f'<text x="{(left + width) / 2}" y="{height + 43}">{label}</text>')
     for g, (colour, values) in enumerate(groups.values()):
         for k, value in enumerate(values):
             tall = 0.95 * height * value
@@ -58,7 +58,7 @@ def bars(groups: dict[str, tuple[str, Sequence[float]]], names: Sequence[str], l
             )
     for k, name in enumerate(names):
         x = left + slot * (k + 0.5)
-        parts.append(f'<text class="g-name" x="{x:.1f}" y="{height + 18}">{name}</text>')
+        parts.append(f'<text class="g-name" x="{x:.1f}" y="{height + 20}">{name}</text>')
     legend = "".join(
         f'<span><i style="background:{colour}"></i>{kind}</span>'
         for kind, (colour, _) in groups.items()

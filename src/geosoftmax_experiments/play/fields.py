@@ -58,7 +58,7 @@ def show_fields(ink: Any, meaning: Any, noise: Any, seed: Any, cost: Any, scale:
     drawing = torch.tensor(numbers("the drawing", ink, SIDE * SIDE, 0, 1)[: SIDE * SIDE])
     drawing = drawing.double().reshape(SIDE, SIDE)
     if not bool(drawing.any()):
-        raise UserError("The sheet is empty.", "Draw on it, or pick a digit.")
+        raise UserError("The sheet is empty.", "Draw on it, or pick a drawing.")
     distribution = choice("meaning", meaning, MEANINGS)
     powers = choice("cost", cost, COSTS)
     scale = number("scale", scale, 0.25, 4)

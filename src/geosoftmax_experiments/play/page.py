@@ -139,9 +139,9 @@ TABS = (
     Tab(
         "fields",
         "Drawings",
-        "Draw (pointer, finger, or arrow keys and space; shift erases), or pick a digit. Links "
-        "turn scores into a distribution. The geometric softmax undoes the distance field exactly. "
-        "With noise, try both powers p of the distance, and other scales of the cost.",
+        "Draw (pointer, finger, or arrow keys and space; shift erases), or pick one. A link "
+        "turns scores into a distribution. The geometric softmax undoes the distance field "
+        "exactly. With noise, try both powers p of the distance, and other scales of the cost.",
         (
             Sheet(),
             Choice("meaning", "What you draw is", MEANINGS),

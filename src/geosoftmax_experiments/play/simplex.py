@@ -60,7 +60,10 @@ def _scores(f: Tensor, extrapolated: Tensor, cost: str, scale: float) -> str:
         + _dot(*start, f'fill="{ORANGE}"', "f")
         + _dot(*end, f'fill="none" stroke="{ORANGE}" stroke-width="2"', "fᴱ")
     )
-    caption = "scores, up to what is added to all: level sets of g-LSE, F + ℝ1 in green, f → fᴱ"
+    caption = (
+        "Scores, up to a constant. Grey: level sets of g\u2011LSE. Green: scores without zeros. "
+        "Orange: from f to fᴱ."
+    )
     return _chart(_background(cost, scale) + arrow, "plane of scores", caption)
 
 
@@ -103,7 +106,7 @@ def _dot(x: float, y: float, style: str, title: str) -> str:
 
 def _corners(places: Tensor) -> str:
     return "".join(
-        f'<text x="{x:.1f}" y="{y + 4:.1f}">class {k}</text>'
+        f'<text class="g-corner" x="{x:.1f}" y="{y + (4 if k == 2 else 18):.1f}">class {k}</text>'
         for k, (x, y) in enumerate(_place(places), 1)
     )
 

@@ -91,7 +91,7 @@ def test_requests_that_are_none_are_refused(request_):
 
 def test_empty_sheet_is_answered_in_words():
     _, *rest = GOOD[fields.show_fields]
-    assert "Draw on it, or pick a digit" in fields.show_fields(EMPTY, *rest)
+    assert "Draw on it, or pick a drawing" in fields.show_fields(EMPTY, *rest)
 
 
 def test_ordinal_numbers():
