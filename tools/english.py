@@ -1,8 +1,9 @@
 """``make lint``: what a machine can see of plain English, in all that users read.
 
 It finds sentences of more than `LONGEST` words, and words that this project replaced by those of
-the field. It reads the README, the changelog, the pages and reports of docs/, the examples'
-introductions, docstrings of public code, help texts and messages. The rest is for a person who edits. A sentence that has to stay is listed in `ALLOWED`.
+the field. It reads the README, the changelog, the pages and reports of docs/, the introductions of
+the examples, docstrings of public code, help texts and messages. The rest is for a person who
+edits. A sentence that has to stay is listed in `ALLOWED`.
 """
 
 from __future__ import annotations
