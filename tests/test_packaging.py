@@ -74,6 +74,25 @@ def test_changelogs_have_a_date_or_not_yet():
     release.release_date((ROOT / "CHANGELOG.md").read_text(), geosoftmax.__version__)
 
 
+def test_a_release_for_good_needs_tag_date_and_readme(tmp_path, monkeypatch):
+    """Nothing is built before these are right."""
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    monkeypatch.setattr(release, "build", lambda: pytest.fail("it went on to build"))
+    (tmp_path / "src/geosoftmax").mkdir(parents=True)
+    (tmp_path / "src/geosoftmax/__init__.py").write_text('__version__ = "1.2.0"\n')
+    cases = [
+        ("v1.2.0", "unreleased", "", "write the date of 1.2.0"),
+        ("v1.2.1", "2030-01-02", "", "the tag v1.2.1 is not v1.2.0"),
+        ("v1.2.0", "2030-01-02", f"It is {release.UNPUBLISHED}.", "how to install"),
+    ]
+    for tag, date, readme, words in cases:
+        (tmp_path / "CHANGELOG.md").write_text(f"## 1.2.0 ({date})\n")
+        (tmp_path / "README.md").write_text(readme)
+        monkeypatch.setattr(sys, "argv", ["release", "--final", tag])
+        with pytest.raises(CommandError, match=words):
+            release.main()
+
+
 def test_links_of_the_readme_lead_to_the_repository(monkeypatch):
     pytest.importorskip("hatchling", reason="hatchling is not installed: make release")
     monkeypatch.syspath_prepend(ROOT)

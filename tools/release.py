@@ -1,7 +1,8 @@
 """``make release``: build what would be published, check it, and try it in an empty environment.
 
 Nothing is published: .github/workflows/publish.yml does that, from a tag. With
-``--final TAG``, as there, the tag must be this version's, and the changelog must have its date.
+``--final TAG``, as there, the tag must be this version's, the changelog must have its date, and the
+README must say how to install from the package index.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from tools.environments import ROOT, CommandError, Environment, call
 #: Bytes of the wheel that people install: it has the library alone.
 LARGEST = 300_000
 DIST = ROOT / "dist"
+#: What the README says until the first release.
+UNPUBLISHED = "not on PyPI yet"
 SMOKE = """
 import torch, geosoftmax
 cost = geosoftmax.GridCost((8, 8), p=1)
@@ -108,7 +111,7 @@ def check(passed: bool, what: str, printed: str) -> None:
 def main() -> None:
     """Do all of it."""
     parser = argparse.ArgumentParser(prog="make release", description=__doc__.splitlines()[0])
-    parser.add_argument("--final", metavar="TAG", help="for good: tag and date must be right")
+    parser.add_argument("--final", metavar="TAG", help="for good: tag, date and README are right")
     final = parser.parse_args().final
     version = read_version()
     date = release_date((ROOT / "CHANGELOG.md").read_text(encoding="utf8"), version)
@@ -116,6 +119,8 @@ def main() -> None:
         raise CommandError(f"CHANGELOG.md: write the date of {version} in its heading.")
     if final and final != f"v{version}":
         raise CommandError(f"the tag {final} is not v{version}, the version of the library.")
+    if final and UNPUBLISHED in (ROOT / "README.md").read_text(encoding="utf8"):
+        raise CommandError(f"README.md says '{UNPUBLISHED}': write how to install from there.")
     print(f"geosoftmax {version}: building")
     library, application = build()
     for path in sorted(DIST.iterdir()):
