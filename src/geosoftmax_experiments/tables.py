@@ -36,8 +36,10 @@ SOME_ROWS = 1000
 #: UTF-8, with a mark at the beginning of the file or without.
 UTF_8 = "utf-8-sig"
 SEPARATORS = (",", ";", "\t", "|")
+#: Whole numbers, some with commas between thousands, and empty cells.
+THOUSANDS = r"\s*([-+]?([1-9]\d{0,2}(,\d{3})+|\d+))?\s*"
 #: Words, in lower case, that stand for a missing value among numbers and dates.
-NO_VALUE = ("na", "n/a", "nan", "null", "none")
+NO_VALUE = ("na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?")
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,7 @@ def _read_text(path: Path, form: TextFormat) -> Table:
     cells.columns = _distinct(header)
     empty = (cells == "").all(axis=1)
     cells = cells.loc[~empty]
-    decimal = form.decimal or _guess_decimal(cells)
+    decimal = form.decimal or _guess_decimal(cells, separator)
 
     notes = []
     if not form.encoding and encoding != UTF_8:
@@ -200,9 +202,9 @@ def _read_text(path: Path, form: TextFormat) -> Table:
             notes.append(f"A second column is called {name.strip()!r}; it is read as {column!r}.")
     if empty.any():
         notes.append(f"Empty rows are left out: {empty.sum()}.")
-    if not header[0].strip() and _counts_rows(cells.iloc[:, 0]):
+    if not header[0].strip() and _numbers_rows(cells.iloc[:, 0]):
         cells = cells.iloc[:, 1:]
-        notes.append("The first column has no name and counts the rows; it is left out.")
+        notes.append("The first column has no name and numbers the rows; it is left out.")
     return Table(cells, decimal, notes)
 
 
@@ -219,9 +221,12 @@ def _distinct(header: list[str]) -> list[str]:
     return list(names)
 
 
-def _counts_rows(values: pd.Series) -> bool:
+def _numbers_rows(values: pd.Series) -> bool:
+    """Whether cells count from 0 or 1, or are different whole numbers, as of rows once shuffled."""
     found, _ = numbers(values)
-    return bool((found.diff().iloc[1:] == 1).all() and found.iloc[:1].isin((0, 1)).all())
+    counted = (found.diff().iloc[1:] == 1).all() and found.iloc[:1].isin((0, 1)).all()
+    shuffled = len(found) >= 10 and (found % 1 == 0).all() and found.is_unique
+    return bool(counted or shuffled)
 
 
 def _first_records(path: Path, encoding: str, separator: str, number: int) -> list[list[str]]:
@@ -259,17 +264,23 @@ def _guess_separator(path: Path, encoding: str) -> str:
     return best
 
 
-def _guess_decimal(cells: pd.DataFrame) -> str:
-    """Return the comma if more columns are numbers with it alone than with the point alone."""
+def _guess_decimal(cells: pd.DataFrame, separator: str) -> str:
+    """Return the comma if more columns are numbers with it alone than with the point alone.
+
+    Where semicolons separate columns, as many are enough. Where commas do, 1,234 has thousands.
+    """
     some: Any = cells.head(SOME_ROWS)
     wrong = {name: numbers(some[name])[1].any() for name in some.columns}
+    if separator == ",":
+        thousands = {name: some[name].str.fullmatch(THOUSANDS).all() for name in wrong}
+        wrong = {name: bad and not thousands[name] for name, bad in wrong.items()}
     commas = sum(wrong[name] and not numbers(some[name], ",")[1].any() for name in wrong)
     if not commas:
         return "."
     points = sum(
         not wrong[name] and some[name].str.contains(".", regex=False).any() for name in wrong
     )
-    return "," if commas > points else "."
+    return "," if commas + (separator == ";") > points else "."
 
 
 # ------------------------------------------------------------------ Parquet

@@ -68,6 +68,8 @@ def test_what_is_given_is_not_guessed(tmp_path):
         ("x;y;z\n1,5;2.5;3.5\n", "."),  # more columns with points
         ("x;y\n1;05.01.2026\n2;06.01.2026\n", "."),
         ("x;y\n1;NA\n2;3,5\n", ","),
+        ("x;y\n1.234;0,5\n5.678;1,5\n", ","),  # semicolons go with commas
+        ('x,y\n"1,234",a\n999,b\n', "."),  # thousands: 1,234 became 1.234 beside 999
     ],
 )
 def test_the_decimal_mark_is_that_of_more_columns(tmp_path, text, decimal):
@@ -83,10 +85,12 @@ def test_headers_of_all_kinds(tmp_path):
     assert index.cells.to_dict("list") == {"x": ["5", "6"], "y": ["a", "b"]}
     assert index.notes == [
         "Empty rows are left out: 1.",
-        "The first column has no name and counts the rows; it is left out.",
+        "The first column has no name and numbers the rows; it is left out.",
     ]
     kept = read_table(write(tmp_path, ",x\n3,5\n9,6\n"))  # no name, but it does not count
     assert list(kept.cells.columns) == ["Unnamed: 0", "x"]
+    shuffled = "\n".join(f"{7 * k % 12},5" for k in range(12))
+    assert list(read_table(write(tmp_path, f",x\n{shuffled}\n")).cells.columns) == ["x"]
 
 
 @pytest.mark.parametrize(

@@ -29,13 +29,24 @@ __all__ = ["Column", "Encoder", "learn_columns", "read_columns", "row_number"]
 #: Words with more values than this are names of samples, not categories.
 MOST_CATEGORIES = 100
 #: How dates may be written: for `pandas.to_datetime`, and for readers.
-DATES = {
-    "ISO8601": "year-month-day",
-    "%d.%m.%Y": "day.month.year",
-    "%d.%m.%Y %H:%M": "day.month.year hour:minute",
-    "%d.%m.%Y %H:%M:%S": "day.month.year hour:minute:second",
-    "%d/%m/%Y": "day/month/year",
-    "%m/%d/%Y": "month/day/year",
+_DAYS = {"%d.%m.%Y": "day.month.year", "%d/%m/%Y": "day/month/year", "%m/%d/%Y": "month/day/year"}
+_DAYS |= {form.replace("/", "-"): text.replace("/", "-") for form, text in _DAYS.items()}
+_TIMES = {"": "", " %H:%M": " hour:minute", " %H:%M:%S": " hour:minute:second"}
+DATES = {"ISO8601": "year-month-day"} | {
+    day + time: words + more for day, words in _DAYS.items() for time, more in _TIMES.items()
+}
+_MONTHS = "jan|feb|m[aä]r|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz]"
+#: What cells of words may stand for: how they look, and what to do about it.
+ALIKE = {
+    "dates or times": (
+        r"\d+:\d\d(:\d\d)?|\d\d?([./-])\d\d?\2\d\d( .*)?"
+        rf"|\d+\W*({_MONTHS}).*|({_MONTHS})\w*\W*\d.*",
+        "Write dates as 2026-01-31, or leave the column out with --ignore.",
+    ),
+    "numbers with units or thousands marks": (
+        r"[^\w.,]*\d[\d.,'’ ]*[^\W\d_]{0,4}[^\w.,]*",
+        "Write plain numbers: 1,234.5 kg as 1234.5.",
+    ),
 }
 
 
@@ -125,6 +136,12 @@ def _learn_column(
             problems[f"{name!r} holds {what}, but {strange}"] = "Correct or empty such cells."
         else:
             notes.append(f"{name!r} is read as categories, not as {what}: {strange}.")
+    elif not chosen and (alike := _alike(text)) is not None:
+        what = f"look like {alike}, as {listed(text.iloc[:1])!r}"
+        if number > MOST_CATEGORIES:
+            problems[f"the cells of {name!r} {what}"] = ALIKE[alike][1]
+        else:
+            notes.append(f"{name!r} is read as categories; its cells {what}.")
     elif number > MOST_CATEGORIES:
         what = f"{name!r} holds {number} different words"
         problems[what] = "Leave words out with --ignore, and names of samples with --id."
@@ -142,6 +159,15 @@ def _nearly(text: pd.Series, values: Any, wrong: Any) -> tuple[str, Any] | None:
     form = max(shares, key=lambda form: shares[form])
     bad = tables.days(values, form)[1] if shares[form] >= 0.5 else None
     return None if bad is None or not bad.any() else ("dates", bad)
+
+
+def _alike(text: pd.Series) -> str | None:
+    """Return what at least half of the cells look like, for a reader, if anything."""
+    some = text.iloc[:SOME_ROWS].str.lower().str[:40]  # patterns take long for long cells
+    for what, (look, _) in ALIKE.items():
+        if some.str.fullmatch(look).mean() >= 0.5:
+            return what
+    return None
 
 
 def _are_dates(text: pd.Series, form: str) -> bool:

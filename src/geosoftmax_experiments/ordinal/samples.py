@@ -78,8 +78,12 @@ def read_samples(
     check_columns(path, table, (target, *ignore))
     classes, y = read_classes(cells[target], order, table.decimal)
     notes = [*table.notes, *_uneven(classes, order)]
-    problems: dict[str, str] = {}
     table = table._replace(cells=cells.drop(columns=[target, *ignore]))
+    copies = [name for name in table.cells if table.cells[name].equals(cells[target])]
+    problems = {
+        f"{name!r} is a copy of the target": f"Leave it out with --ignore {name}."
+        for name in copies
+    }
     columns = learn_columns(table, notes, problems)
     X = read_columns(table, columns, problems)
     known = pd.Series(y, X.index, name=target).where(y >= 0)
@@ -178,7 +182,7 @@ def _complete(
 
 def _uneven(classes: Sequence[Any], order: Sequence[str] | None) -> list[str]:
     """Say so where classes are numbers whose distances do not count."""
-    if order is not None or any(isinstance(label, str) for label in classes):
+    if order is not None or any(isinstance(label, (str, bool)) for label in classes):
         return []
     if len(np.unique(np.round(np.diff(classes), 9))) < 2:
         return []

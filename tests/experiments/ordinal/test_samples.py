@@ -116,6 +116,8 @@ def test_words_that_mean_nothing_are_categories_among_words_alone(tmp_path):
         (["02.01.1970", "01.02.1970"], "%d.%m.%Y"),
         (["02.01.1970 00:00", "01.02.1970 00:00"], "%d.%m.%Y %H:%M"),
         (["02/01/1970", "01/02/1970", "13/01/1970"], "%d/%m/%Y"),
+        (["02-01-1970", "01-02-1970", "13-01-1970"], "%d-%m-%Y"),
+        (["01/02/1970 00:00", "02/01/1970 00:00", "01/13/1970 00:00"], "%m/%d/%Y %H:%M"),
         (["01/02/1970", "02/01/1970", "01/13/1970"], "%m/%d/%Y"),
     ],
 )
@@ -170,18 +172,72 @@ def test_a_cell_that_is_no_date_is_named(tmp_path):
 
 
 def test_columns_that_may_be_a_mistake_are_noted(tmp_path):
-    rows = [f"{k if k != 3 else '?'},w{k},,{k % 2}" for k in range(12)]
+    rows = [f"{k if k != 3 else '~'},w{k},,{k % 2}" for k in range(12)]
     found = read_samples(write(tmp_path, "x,name,empty,rating", *rows), "rating")
     assert found.notes == [
-        "'x' is read as categories, not as numbers: row 4 holds '?'.",
+        "'x' is read as categories, not as numbers: row 4 holds '~'.",
         "'name' has another word in each row: --id name leaves it out.",
         "Columns without values are left out: 'empty'.",
     ]
-    rows = [f"{k if k != 3 else '?'},{k % 2}" for k in range(120)]
-    with pytest.raises(UserError, match=r"'x' holds numbers, but row 4 holds '\?'"):
+    rows = [f"{k if k != 3 else '~'},{k % 2}" for k in range(120)]
+    with pytest.raises(UserError, match=r"'x' holds numbers, but row 4 holds '~'"):
         read_samples(write(tmp_path, "x,rating", *rows), "rating")
     with pytest.raises(UserError, match="no columns beside the target"):
         read_samples(write(tmp_path, "rating", "1", "2"), "rating")
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ("{}.5 kg", "numbers with units"),
+        ("{}%", "numbers with units"),
+        ("€ {}", "numbers with units"),
+        ('"1,{}.5"', "thousands marks"),
+        ("1'{}", "thousands marks"),
+        ("{0}. Mai 2026", "dates or times"),
+        ("May {} 2026", "dates or times"),
+        ("03-Okt-{}", "dates or times"),
+        ("1.2.{}", "dates or times"),  # the century is not known
+        ("12:{}", "dates or times"),
+    ],
+)
+def test_words_that_look_like_numbers_or_dates_are_not_taken_for_names(tmp_path, cell, words):
+    """Few became categories without a word; for many the hint was to use them as names."""
+    rows = [f"{cell.format(k % 90 + 10)},{k % 2}" for k in range(40)]
+    (note,) = read_samples(write(tmp_path, "x,rating", *rows), "rating").notes
+    assert note.startswith("'x' is read as categories; its cells look like")
+    assert words in note
+
+
+def test_many_words_that_look_like_numbers_get_the_hint_of_numbers(tmp_path):
+    rows = [f"{k} kg,{k % 7} May {1850 + k},{k % 2}" for k in range(150)]
+    with pytest.raises(UserError) as caught:
+        read_samples(write(tmp_path, "x,day,rating", *rows), "rating")
+    for words in ("'x' look like numbers with units", "'day' look like dates"):
+        assert words in caught.value.message
+    for words in ("1,234.5 kg as 1234.5", "2026-01-31"):
+        assert words in caught.value.hint
+    assert "--id" not in caught.value.hint
+
+
+def test_words_of_usual_categories_are_not_alike(tmp_path):
+    words = ["18-25", "A1", "grade 3", "mayor", "north", "<none>"]
+    rows = [f"{words[k % 6]},{k % 2}" for k in range(40)]
+    assert not read_samples(write(tmp_path, "x,rating", *rows), "rating").notes
+
+
+def test_a_copy_of_the_target_is_refused(tmp_path):
+    path = write(tmp_path, "x,y,y", *[f"{k / 7},{k % 2},{k % 2}" for k in range(20)])
+    with pytest.raises(UserError, match=r"'y.1' is a copy of the target\. .*--ignore y.1\."):
+        read_samples(path, "y")
+    assert list(read_samples(path, "y", ignore=["y.1"]).X) == ["x"]
+
+
+def test_truths_need_no_order(tmp_path):
+    path = write(tmp_path, "x,y", *[f"{k / 7},{k % 2 == 0}" for k in range(20)])
+    found = read_samples(path, "y")
+    assert found.classes == [False, True]
+    assert not found.notes
 
 
 # ------------------------------------------------------------------ rows to predict
