@@ -56,7 +56,8 @@ class Rival:
         Whether the link returns the distribution of the labels, at the scores that minimise the
         expected loss. Then it is consistent for every cost, by the least-cost decision.
     consistent : str
-        For which cost the decision is the best, where the loss is not proper.
+        For which cost the decision is the best with infinite data: of a proper loss the decision of
+        least expected cost, of others their own.
     sparse : bool
         Whether the link has exact zeros.
     parameter : str
