@@ -197,9 +197,20 @@ def test_tabs_by_keyboard(page):
     assert page.locator("#fields").is_hidden()
 
 
+#: Pairs of labels of charts of which one covers the other.
+OVERLAPPING = """selector => {
+    const boxes = [...document.querySelectorAll(selector)].map(
+        e => [e.textContent, e.getBoundingClientRect()]);
+    return boxes.flatMap(([one, a], k) => boxes.slice(k + 1).filter(([_, b]) =>
+        Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 &&
+        Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3
+    ).map(([other]) => `${one} and ${other}`));
+}"""
+
+
 @pytest.mark.parametrize("size", [(390, 844), (1280, 800)], ids=["phone", "desk"])
 def test_every_tab_fits_the_screen(browser, address, size):
-    """All tabs are reached, and neither a table nor a picture is wider than the screen."""
+    """All tabs are reached, nothing is wider than the screen, and no label covers another."""
     width, height = size
     with quiet_page(browser, address, viewport={"width": width, "height": height}) as page:
         page.goto(address)
@@ -216,6 +227,7 @@ def test_every_tab_fits_the_screen(browser, address, size):
                 e.getBoundingClientRect().right > innerWidth || e.scrollWidth > e.clientWidth + 1
             ).map(e => e.outerHTML.slice(0, 80))"""
             assert page.evaluate(clipped, f"{section} :is(table, td, svg, img, input)") == []
+            assert page.evaluate(OVERLAPPING, f"{section} svg text") == []
 
 
 def test_phone_draws_by_touch(browser, address):
