@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from geosoftmax_experiments.errors import DEBUG, UserError, plain_errors, raise_on_sigterm
 from geosoftmax_experiments.keypoints.commands import app as keypoints_app
+from geosoftmax_experiments.options import check_picture
 from geosoftmax_experiments.ordinal.commands import app as ordinal_app
 from geosoftmax_experiments.superres.commands import localize, localize_eval
 from geosoftmax_experiments.taxonomy.commands import app as taxonomy_app
@@ -142,8 +143,7 @@ def digits(
     from geosoftmax_experiments.demo import run
 
     chosen = _read_digits(digits)
-    if output.suffix.lower() not in {".png", ".svg", ".pdf"}:
-        raise UserError(f"{output} is no picture.", "Let it end in .png, .svg or .pdf.")
+    check_picture(output)
     run(output, chosen, noise, seed, Console())
 
 

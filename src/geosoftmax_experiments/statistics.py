@@ -27,16 +27,16 @@ class Ranks(NamedTuple):
     sets: int
 
 
-def ranks(table: pd.DataFrame, lower_is_better: bool, level: float = 0.05) -> Ranks:
+def ranks(table: pd.DataFrame, lower_is_better: bool) -> Ranks:
     """Rank the columns of a table within each row.
 
     Two mean ranks differ significantly (Nemenyi) where they are further apart than ``critical``,
-    ``q sqrt(k (k+1) / (6 n))`` for k methods, n sets, and q the studentised range over √2.
+    ``q sqrt(k (k+1) / (6 n))`` for k methods, n sets, and q the studentised range over √2 at 5 %.
     """
     values = table.to_numpy() if lower_is_better else -table.to_numpy()
     placed = stats.rankdata(np.round(values, 12), axis=1)
     n, k = placed.shape
-    q = stats.studentized_range.ppf(1 - level, k, np.inf) / math.sqrt(2)
+    q = stats.studentized_range.ppf(0.95, k, np.inf) / math.sqrt(2)
     critical = float(q * math.sqrt(k * (k + 1) / (6 * n)))
     # scipy wants three methods and two sets at least; fewer have no test.
     p = float(stats.friedmanchisquare(*values.T).pvalue) if k > 2 and n > 1 else math.nan

@@ -55,12 +55,6 @@ class TableOptions:
             rich_help_panel=_PANEL,
         ),
     ] = None
-    skip_missing: Annotated[bool, typer.Option("--skip-missing", hidden=True)] = False
-
-    @property
-    def missing_rule(self) -> str | None:
-        """What to do about missing values; --skip-missing is the old name of --missing drop."""
-        return "drop" if self.skip_missing else self.missing
 
     @property
     def form(self) -> TextFormat:

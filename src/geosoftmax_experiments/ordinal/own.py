@@ -66,7 +66,7 @@ def fit_table(options: FitOptions, console: Console) -> OrdinalModel:
         options.target,
         order=options.classes,
         ignore=options.no_features,
-        missing=options.missing_rule or "refuse",
+        missing=options.missing or "refuse",
         form=options.form,
     )
     _say(console, samples.notes)
@@ -175,7 +175,7 @@ def _fit_all(samples: Samples, options: FitOptions) -> OrdinalModel:
         mean=scaler.mean_,
         spread=scaler.scale_,
         id=options.id,
-        missing=options.missing_rule or "refuse",
+        missing=options.missing or "refuse",
     )
 
 
@@ -202,7 +202,7 @@ def predict_table(options: PredictOptions, console: Console) -> pd.DataFrame:
     if output.suffix.lower() not in (".csv", ".parquet"):
         raise UserError(f"{output} is neither CSV nor Parquet.", "Let it end in .csv or .parquet.")
     model = load_model(options.model)
-    missing = options.missing_rule or model.missing
+    missing = options.missing or model.missing
     if missing == "impute" and any(column.fill is None for column in model.columns):
         raise UserError(
             f"{options.model} was fitted by an older geosoftmax, and does not know what to impute.",

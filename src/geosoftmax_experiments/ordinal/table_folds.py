@@ -30,7 +30,7 @@ def read_folds(
         ignore = read_names("--ignore", options.ignore)
         samples = read_samples(
             path, target, order=order, ignore=ignore, form=options.form,
-            missing=options.missing_rule or "refuse",
+            missing=options.missing or "refuse",
         )  # fmt: skip
         for note in samples.notes:
             console.print(f"{path.name}: {note}", markup=False, highlight=False, soft_wrap=True)

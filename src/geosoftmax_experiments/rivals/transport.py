@@ -15,7 +15,6 @@ from geosoftmax.costs.traits import Tree
 from geosoftmax_experiments.rivals.targets import as_distributions, of_label
 
 __all__ = [
-    "crps",
     "energy_distance",
     "energy_softmax",
     "ranked_probability_score",
@@ -66,12 +65,12 @@ def wasserstein_softmax(
 
 
 def sinkhorn_distance(
-    alpha: Tensor, beta: Tensor, cost: Cost, epsilon: float, max_iter: int = 2000, tol: float = 1e-9
+    alpha: Tensor, beta: Tensor, cost: Cost, epsilon: float, max_iter: int = 2000
 ) -> Tensor:
     """``min_π ⟨π, C⟩ + ε KL(π | α ⊗ β)`` for marginals ``α`` and ``β``, by Sinkhorn's iterations.
 
     Differentiable in both: by the envelope theorem the potentials are the gradients. It stops once
-    no potential moves by more than `tol` times ε, and says so if that does not happen.
+    no potential moves by more than 1e-9 times ε, and says so if that does not happen.
     """
     if not epsilon > 0:
         raise ValueError(f"epsilon must be positive; got {epsilon}.")
@@ -83,7 +82,7 @@ def sinkhorn_distance(
             new = -torch.logsumexp((g + log_beta)[..., None, :] - C, -1)
             g = -torch.logsumexp((new + log_alpha)[..., None, :] - C, -1)
             moved, f = float((new - f).abs().max()), new
-            if moved <= tol:
+            if moved <= 1e-9:
                 break
         else:
             raise RuntimeError(
@@ -118,13 +117,6 @@ def squared_emd_softmax(scores: Tensor, target: Tensor) -> Tensor:
 def ranked_probability_score(beta: Tensor, target: Tensor) -> Tensor:
     """``Σ_k (B_k - 1[y ≤ k])²`` of predicted distributions; strictly proper."""
     return squared_emd(as_distributions(target, beta), beta)
-
-
-def crps(beta: Tensor, target: Tensor, positions: Tensor) -> Tensor:
-    """``∫ (B(x) - 1[x ≥ x_y])² dx``: the ranked probability score of classes at positions."""
-    alpha = as_distributions(target, beta)
-    gaps = positions.diff().to(beta.dtype)
-    return (gaps * (alpha - beta).cumsum(-1)[..., :-1] ** 2).sum(-1)
 
 
 # ------------------------------------------------------------------ energy

@@ -293,8 +293,8 @@ def matched_weights(points: Rows, near: float) -> dict[str, float]:
     return matched(min(counting.index if len(counting) else own.index, key=merit))
 
 
-def curves_at_rate(rows: Rows, loss: str, rate: float, measure: str = "hausdorff") -> Rows:
-    """Return a measure during training of runs that end at a latent KL: epoch, seconds, value.
+def curves_at_rate(rows: Rows, loss: str, rate: float) -> Rows:
+    """Return the divergence during training of runs that end at a latent KL: epoch, seconds, value.
 
     Between the two weights that end nearest on both sides, for each seed and epoch (logarithms);
     beyond the rates that were tried, those of the nearest weight. The column ``rate`` says which.
@@ -303,7 +303,7 @@ def curves_at_rate(rows: Rows, loss: str, rate: float, measure: str = "hausdorff
     for seed, own in rows[rows["loss"] == loss].groupby("seed"):
         ends = own.loc[own.groupby("weight")["epoch"].idxmax()].set_index("weight")["latent_kl"]
         ends = ends.sort_values()
-        values = own.pivot(index="epoch", columns="weight", values=measure)[ends.index].dropna()
+        values = own.pivot(index="epoch", columns="weight", values="hausdorff")[ends.index].dropna()
         seconds = own.groupby("epoch")["seconds"].mean()
         for epoch, row in values.iterrows():
             value = np.exp(np.interp(_log(rate), _log(ends), np.log(row.to_numpy(float))))

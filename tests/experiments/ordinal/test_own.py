@@ -129,7 +129,7 @@ def test_what_was_validated_was_not_seen(tmp_path, few_folds):
 def test_classes_called_nothing_and_classes_without_samples(tmp_path, few_folds):
     data = table().replace({"rating": {"bad": "None", "good": "NA"}, "colour": {"red": "null"}})
     model, said = fit(
-        data, tmp_path / "m", order="None,fair,NA,great", skip_missing=True, decision="median"
+        data, tmp_path / "m", order="None,fair,NA,great", missing="drop", decision="median"
     )
     assert model.classes == ["None", "fair", "NA", "great"]
     assert model.columns[1].categories == ("blue", "green", "null")
@@ -236,10 +236,9 @@ def test_missing_values_are_refused_dropped_or_filled_in(fitted, tmp_path):
     assert not (tmp_path / "m").exists()
     with pytest.raises(UserError, match="missing in 'colour'"):
         predict(folder, path, tmp_path / "p.csv")
-    for options in ({"missing": "drop"}, {"skip_missing": True}):
-        found, said = predict(folder, path, tmp_path / "p.parquet", **options)
-        assert found["prediction"].isna().to_numpy().nonzero()[0].tolist() == [3, 7]
-        assert "120 rows (2 left empty for missing values)" in said
+    found, said = predict(folder, path, tmp_path / "p.parquet", missing="drop")
+    assert found["prediction"].isna().to_numpy().nonzero()[0].tolist() == [3, 7]
+    assert "120 rows (2 left empty for missing values)" in said
     assert len(pd.read_parquet(tmp_path / "p.parquet")) == len(data)
     filled, said = predict(folder, path, tmp_path / "p.csv", missing="impute")
     assert "filled in: 'colour' (2)" in said
