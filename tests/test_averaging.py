@@ -134,6 +134,21 @@ def test_one_decision_is_taken_from_the_mean_distribution(decision):
         np.testing.assert_allclose(model.predict_cost(X), cost.expected(alpha))
 
 
+@pytest.mark.parametrize("rules", [["median", "mode"], "scores"])
+def test_a_decision_that_is_named_after_a_vote_is_taken_from_the_mean_distribution(rules):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    y = np.digitize(X[:, 0] + 1.5 * rng.normal(size=60), [-1.0, 0.0, 1.0])
+    settings = {"scales": (0.5, 4.0), "alphas": (10.0, 0.1), "cv": 3, "average": True}
+    voting = GeometricClassifierCV(decision=rules, **settings).fit(X, y)
+    votes, alpha = voting.predict(X), torch.from_numpy(voting.predict_proba(X))
+    expected = decide(alpha, LineCost(len(voting.classes_), p=2)).numpy()
+    assert (expected != votes).any()
+    np.testing.assert_array_equal(voting.set_params(decision="mean").predict(X), expected)
+    assert (voting.decision_function(X).argmax(1) == expected).all()
+    np.testing.assert_array_equal(voting.set_params(decision="auto").predict(X), votes)
+
+
 def test_trees_sparse_samples_and_single_precision():
     X, y = ordered()
     tree = TreeCost.from_dict({"low": ["a", "b"], "high": ["c", "d"]})

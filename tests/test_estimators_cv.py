@@ -248,3 +248,16 @@ def test_scorers_read_probabilities_of_classes_in_any_order(scoring, classes):
     named = GeometricClassifierCV(**settings, classes=labels).fit(X, labels[y])
     assert named.order_.tolist() == labels.tolist()
     np.testing.assert_allclose(named.scores_["mean_score"], numbers.scores_["mean_score"])
+
+
+def test_a_scorer_that_needs_numbers_says_what_to_do_with_names():
+    X, y = ordered(classes=3)
+    names = np.array(["poor", "fair", "good"])
+    settings = {"classes": names, "alphas": (10.0, 0.1), "cv": 3}
+    with pytest.raises(ValueError, match=r"labels such as '\w+': .* Without scoring, errors are"):
+        GeometricClassifierCV(scoring="neg_mean_absolute_error", **settings).fit(X, names[y])
+    named = GeometricClassifierCV(**settings).fit(X, names[y])
+    numbers = GeometricClassifierCV(
+        scoring="neg_mean_absolute_error", **settings | {"classes": None}
+    ).fit(X, y)
+    np.testing.assert_allclose(named.scores_["mean_score"], numbers.scores_["mean_score"])

@@ -21,6 +21,7 @@ from geosoftmax.estimators._reading import (
     read_cost,
     read_costs,
     read_count,
+    read_decisions,
     read_number,
     read_numbers,
     rule_for,
@@ -247,7 +248,12 @@ class GeometricClassifierCV(LinearGeometric):
 
     @property
     def _voters(self) -> Average | None:
-        return self.average_ if self.average_ is not None and self.average_.votes else None
+        """The candidates, if their labels vote; not once `decision` names another rule."""
+        if self.average_ is None or not self.average_.votes:
+            return None
+        named = read_decisions(self.decision)
+        other = len(named) == 1 and named != ["auto"] and named != self.average_.rules
+        return None if other else self.average_
 
     def _measure(self) -> Cost:
         return super()._measure() if self._voters is None else self._voters.measure

@@ -91,10 +91,21 @@ def _scores(task: Task, model: GeometricClassifier, test: Any) -> list[float]:
     weighted = "sample_weight" in inspect.signature(task.scorer).parameters
     options = {"sample_weight": weight} if weighted and (weight != weight[0]).any() else {}
     labels = task.order[task.target[test]]
-    return [
-        float(task.scorer(model.set_params(decision=rule), X, labels, **options))
-        for rule in task.rules
-    ]
+    try:
+        return [
+            float(task.scorer(model.set_params(decision=rule), X, labels, **options))
+            for rule in task.rules
+        ]
+    except (TypeError, ValueError) as error:
+        remedy = ""
+        if labels.dtype.kind not in "biuf":
+            remedy = (
+                " Scorers such as 'neg_mean_absolute_error' need labels that are numbers. Without "
+                "scoring, errors are measured in the positions of the classes, whatever the labels."
+            )
+        raise ValueError(
+            f"scoring failed on labels such as {labels[:1].tolist()[0]!r}: {error}.{remedy}"
+        ) from error
 
 
 def weigh_settings(
