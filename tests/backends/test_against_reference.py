@@ -10,6 +10,7 @@ from geosoftmax.backends import reference, settings
 from geosoftmax.backends.numba import active_set, hull, policy, tables, threshold
 from geosoftmax.backends.numba.products import matvec
 from geosoftmax.backends.numba.sinkhorn import sinkhorn as compiled_sinkhorn
+from geosoftmax.backends.reference import splitting
 from geosoftmax.backends.reference.accelerated import largest_eigenvalue
 from geosoftmax.backends.reference.exact import smooth_start
 from geosoftmax.backends.reference.sinkhorn import HELD_BY_SINGLE
@@ -369,3 +370,20 @@ def test_descent_ends_where_the_exact_solution_is():
     start, step = torch.zeros_like(b), 1 / torch.linalg.eigvalsh(K)[-1]
     u = reference.descend(lambda y: y @ K - b, start, step, 3000)
     assert_close((u * b).sum(-1, keepdim=True).log() + peak, oracle(cost, scores)[1][:, None])
+
+
+@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize("shape", [(6, 7), (3, 4, 5)])
+def test_axes_that_are_merged_change_nothing(shape, warm, monkeypatch):
+    cost = GridCost(shape, p=1) * 2
+    axes = spectrum(cost)
+    assert len(splitting.merge_axes(axes).bases) == 1
+    b = randn(9, *shape, seed=3).exp()
+    start = randn(9, *shape, seed=4).exp() if warm else None
+    merged = reference.split(Products(cost), axes, 10, b, start, 1e-9, 2000, torch.float64)
+    monkeypatch.setattr(splitting, "FEW_OUTPUTS", 0)
+    assert splitting.merge_axes(axes) is axes
+    each = reference.split(Products(cost), axes, 10, b, start, 1e-9, 2000, torch.float64)
+    assert torch.equal(each.iterations, merged.iterations)
+    assert_close(merged.u, each.u)
+    assert_close(merged.lower, each.lower)
