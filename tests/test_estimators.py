@@ -636,6 +636,27 @@ def test_labels_are_matched_with_the_names_of_a_taxonomy():
     assert chosen.order_.tolist() == ["cat", "dog", "bus", "van"]
 
 
+def test_labels_are_matched_with_those_of_a_table():
+    X, y, position = animals()
+    order = ["van", "cat", "bus", "dog"]
+    places = [ANIMALS.index(name) for name in order]
+    matrix = ANIMALS.matrix()[places][:, places]
+    table = pd.DataFrame(matrix.numpy(), index=order, columns=order)
+    model = GeometricClassifier(table).fit(X, y)
+    assert model.order_.tolist() == order
+    expected = GeometricClassifier(ANIMALS).fit(X, y)
+    np.testing.assert_allclose(model.coef_, expected.coef_, atol=1e-6)
+    with pytest.raises(ValueError, match="Do not pass `classes`"):
+        GeometricClassifier(table, classes=sorted(order)).fit(X, y)
+    with pytest.raises(ValueError, match=r"C\.loc\[names, names\]"):
+        GeometricClassifier(table[sorted(order)]).fit(X, y)
+    plain = GeometricClassifier(pd.DataFrame(ANIMALS.matrix().numpy())).fit(X, position)
+    assert plain.order_.tolist() == [0, 1, 2, 3]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(DenseCost(table).matrix(), matrix)
+
+
 def test_labels_that_a_taxonomy_does_not_name_are_refused():
     X, y, position = animals()
     with pytest.raises(ValueError, match="does not name"):

@@ -330,6 +330,8 @@ def test_the_reduction_of_the_potential_loss_must_be_known():
             gs.potential_logistic_loss(SCORES, INDEX, LINE, reduction=reduction)
 
 
+PETS = TreeCost.from_dict({"pets": ["cat", "dog"], "bus": None})
+
 # ------------------------------------------------------------------ empty batches
 
 COSTS = [
@@ -398,7 +400,7 @@ SMALLEST = float(torch.linalg.eigvalsh(torch.exp(-INDEFINITE / 2))[0])
         (torch.zeros(0, 0), ["cost matrix", "square", "(0, 0)"]),
         (changed(0, 1, math.nan), ["cost matrix", "NaN"]),
         (changed(0, 1, math.inf), ["cost matrix", "infinite", "large finite cost"]),
-        (changed(0, 1, 1.5, mirror=False), ["not symmetric", "0.5", "(C + C.T) / 2", "repair"]),
+        (changed(0, 1, 1.5, mirror=False), ["not symmetric", "0.5", "(C + C.T) / 2", "repair", "argmin"]),
         (changed(0, 1, -1.0), ["negative", "-1", "repair"]),
         (changed(2, 2, 0.25), ["diagonal", "0.25", "repair"]),
         (changed(2, 3, 0.0), ["outputs 2 and 3", "is 0", "Merge"]),
@@ -594,6 +596,9 @@ def test_costs_refuse_what_has_no_geometry(make, error, words):
         (lambda: TreeCost([]), ValueError, ["parents", "non-empty"]),
         (lambda: TreeCost([[-1]]), ValueError, ["parents", "vector", "(1, 1)"]),
         (lambda: TreeCost([-1.0, 0.0]), TypeError, ["parents", "integers"]),
+        (lambda: TreeCost(["root", "cat"]), TypeError, ["parents", "['root', 'cat']", "from_dict"]),
+        (lambda: TreeCost([None, 0]), TypeError, ["parents", "[None, 0]", "from_dict"]),
+        (lambda: PETS.index(["cat", "dog"]), TypeError, ["name", "['cat', 'dog']", "torch.tensor"]),
         (lambda: TreeCost([-1, -1, 0]), ValueError, ["one root", "2", "new root"]),
         (lambda: TreeCost([1, 0]), ValueError, ["one root", "0"]),
         (lambda: TreeCost([-1, 2, 1]), ValueError, ["cycle", "root"]),

@@ -186,6 +186,11 @@ class TreeCost(ScaledCost):
         2
         """
         names, groups = self._named()
+        if not isinstance(name, str):
+            raise TypeError(
+                f"name must be a text; got {name!r}. For several names, use "
+                "torch.tensor([cost.index(name) for name in names])."
+            )
         if name in names:
             return names.index(name)
         if name in groups:

@@ -28,6 +28,7 @@ class GeometricClassifier(LinearGeometric):
         The cost between classes. A name puts the classes at positions 0, 1, 2, … in their order,
         even if their labels are numbers: labels 1, 2, 5, 10 get positions 0, 1, 2, 3, with a
         warning. If the distances between labels matter, pass ``LineCost([1, 2, 5, 10])``.
+        The labels of a pandas table are those of the classes.
     scale : float
         The factor of the cost. It also multiplies a `Cost` or a matrix that you pass. The paper's
         ordinal cost is the squared one with scale 0.5; the notes explain the default.

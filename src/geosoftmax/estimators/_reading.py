@@ -60,8 +60,8 @@ def categories_of(y: Any) -> Any:
 def read_order(y: Any, classes: Any, cost: Any) -> Any:
     """Return the labels in the order of the outputs of the cost, or None if it is not known.
 
-    The order comes from the names of a cost (a taxonomy has them), else from `classes`, else from
-    an ordered categorical.
+    The order comes from the names of a cost (a taxonomy and a pandas table have them), else from
+    `classes`, else from an ordered categorical.
     """
     names = _names_of(cost)
     if names is None:
@@ -80,8 +80,8 @@ def read_order(y: Any, classes: Any, cost: Any) -> Any:
     return names
 
 
-def _names_of(cost: Any) -> tuple[str, ...] | None:
-    given = [getattr(one, "names", None) for one in read_costs(cost)]
+def _names_of(cost: Any) -> tuple[Any, ...] | None:
+    given = [_names_of_outputs(one) for one in read_costs(cost)]
     named = list(dict.fromkeys(tuple(names) for names in given if names is not None))
     if len(named) > 1:
         raise ValueError(
@@ -89,6 +89,22 @@ def _names_of(cost: Any) -> tuple[str, ...] | None:
             "same names, in the same order."
         )
     return named[0] if named else None
+
+
+def _names_of_outputs(cost: Any) -> Any:
+    """Return the names that a cost has, or the labels of a pandas table."""
+    columns = getattr(cost, "columns", None)
+    if columns is None:
+        return getattr(cost, "names", None)
+    rows, columns = cost.index.tolist(), columns.tolist()
+    if columns == list(range(len(columns))) == rows:  # as a table has without labels
+        return None
+    if rows != columns:
+        raise ValueError(
+            f"the rows of the cost are labelled {rows}, but its columns {columns}. Give both the "
+            "classes, in the same order: C.loc[names, names]."
+        )
+    return rows
 
 
 def warn_of_alphabet(y: np.ndarray, order: Any, cost: Any) -> None:

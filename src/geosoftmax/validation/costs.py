@@ -95,7 +95,7 @@ def as_float_tensor(name: str, value: Any) -> Tensor:
 def _tensor_of(array: np.ndarray) -> Tensor:
     if array.dtype.kind in "US":
         raise TypeError(f"got text, such as {str(array.flat[0])!r}")
-    return torch.as_tensor(array)
+    return torch.as_tensor(array if array.flags.writeable else array.copy())
 
 
 def check_has_values(name: str, value: Any) -> None:
@@ -155,7 +155,9 @@ def check_cost_matrix(C: Tensor) -> None:
     if asymmetry > slack:
         raise ValueError(
             f"cost matrix is not symmetric: C and its transpose differ by {asymmetry:.3g}. "
-            "Use (C + C.T) / 2, or DenseCost.repair(C).cost."
+            "Use (C + C.T) / 2, or DenseCost.repair(C).cost. If a mistake is dearer than its "
+            "opposite, let the decision know, not the loss: (alpha @ M.T).argmin(-1), where "
+            "M[i, j] is paid for the decision i where j is true."
         )
     diagonal = float(C.diagonal(dim1=-2, dim2=-1).abs().amax())
     if diagonal > slack:
@@ -235,6 +237,7 @@ def check_positive_definite(C: Tensor) -> None:
     if smallest < -slack:
         raise ValueError(
             f"exp(-C/2) is not positive definite: its smallest eigenvalue is {smallest:.3g}. "
-            "DenseCost.repair(C).cost is the nearest valid cost. Costs |x - y|^p with 0 < p <= 2 "
-            "(DenseCost.from_points) are always valid."
+            "DenseCost.repair(C).cost is the nearest valid cost; with every_scale=True, its "
+            "multiples are valid, too. Costs |x - y|^p with 0 < p <= 2 (DenseCost.from_points) are "
+            "always valid."
         )

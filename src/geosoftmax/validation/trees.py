@@ -19,7 +19,13 @@ _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 def check_parents(parents: Any) -> list[int]:
     """Return the parents as a list; check that there is one root, whose parent is -1."""
     check_has_values("parents", parents)
-    values = torch.as_tensor(parents)
+    try:
+        values = torch.as_tensor(parents)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(
+            "parents must be integers: for each node the index of its parent, and -1 for the root; "
+            f"got {parents!r}. TreeCost.from_dict builds a tree from names."
+        ) from None
     if values.dim() != 1 or values.numel() == 0:
         raise ValueError(f"parents must be a non-empty vector; got shape {tuple(values.shape)}.")
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
