@@ -146,11 +146,12 @@ def test_names_groups_and_order_stay(change):
     assert_close(C / C.max(), D / D.max(), atol=1e-7)
 
 
-def test_states_from_before_names_were_kept_load():
+@pytest.mark.parametrize("without", ["|names:", "|groups:"])
+def test_states_from_before_names_were_kept_load(without):
     cost = TreeCost.from_dict({"pets": ["cat", "dog"], "wheels": ["bus", "van"]})
     module = nn.GeometricSoftmax(cost)
     state = module.state_dict()
-    early = bytes(state["cost_signature"].tolist()).decode().partition("|names:")[0]
+    early = bytes(state["cost_signature"].tolist()).decode().partition(without)[0]
     state["cost_signature"] = torch.tensor(list(early.encode()), dtype=torch.uint8)
     module.load_state_dict(state)
     assert module.cost.names == cost.names
@@ -166,6 +167,20 @@ def test_states_load_where_names_and_order_are_the_same():
     other = nn.GeometricSoftmax(TreeCost.from_dict(TREE))
     with pytest.raises(RuntimeError, match="another kind of cost"):
         other.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"w": None, "g": ["x", "y"]}, {"h": ["x", "y"], "w": None}],
+    ids=["nodes in another order", "groups of other names"],
+)
+def test_states_do_not_load_where_groups_differ(other):
+    """Names of outputs and distances are the same, but `group_sums` would be those of others."""
+    module = nn.GeometricSoftmax(TreeCost.from_dict({"g": ["x", "y"], "w": None}))
+    saved = nn.GeometricSoftmax(TreeCost.from_dict(other, order=["x", "y", "w"]))
+    assert torch.equal(saved.cost.matrix(), module.cost.matrix())
+    with pytest.raises(RuntimeError, match="another kind of cost"):
+        module.load_state_dict(saved.state_dict())
 
 
 def test_a_rebuilt_cost_has_no_names():

@@ -5,6 +5,7 @@ import gc
 import pickle
 import weakref
 
+import numpy as np
 import pytest
 import torch
 
@@ -103,6 +104,43 @@ def test_a_write_that_changes_nothing_rebuilds_nothing(made):
     module(scores, target)
     assert len(made) == count
     assert module.cost is cost
+
+
+@pytest.mark.parametrize(
+    ("cost", "tensor", "values", "says"),
+    [
+        (LineCost(4), "positions", [0, 3, 1, 2], "strictly increasing"),
+        (LineCost(4), "positions", [0, 1, 1, 2], "strictly increasing"),
+        (LineCost(4, p=2), "positions", [0, 1, torch.nan, 2], "finite"),
+        (GridCost((4,), p=1), "spacing", [-1], "positive"),
+        (TreeCost([-1, 0, 0, 1]), "lengths", [1, 1, 0, 1], "lengths must be"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_write_that_leaves_no_cost_is_refused(cost, tensor, values, says):
+    scores = torch.randn(cost.shape)
+    geometric_softmax(scores, cost)
+    getattr(cost, tensor).copy_(torch.tensor(values))
+    with pytest.raises(ValueError, match=says):
+        geometric_softmax(scores, cost)
+
+
+@pytest.mark.parametrize("p", [1, 1.5, 2])
+def test_positions_that_are_written_to_are_used(p):
+    cost, places = LineCost(4, p=p), [0.0, 1.0, 5.0, 6.0]
+    scores = torch.tensor([1.0, 0.2, 0.4, 0.1], dtype=torch.float64)
+    geometric_softmax(scores, cost)
+    cost.positions.copy_(torch.tensor(places))
+    expected = geometric_softmax(scores, LineCost(places, p=p))
+    torch.testing.assert_close(geometric_softmax(scores, cost), expected)
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_positions_are_copied(kind):
+    places = kind([0.0, 1.0, 2.0, 3.0])
+    cost = LineCost(places)
+    places[3] = 9
+    assert cost.positions.tolist() == [0, 1, 2, 3]
 
 
 def test_costs_of_inference_mode_are_compared_by_value(made):

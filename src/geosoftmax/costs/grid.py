@@ -76,6 +76,10 @@ class GridCost(ScaledCost):
             spacing = f", spacing={tuple(self.spacing.tolist())}"
         return f"GridCost({self.shape}, p={self.p:g}{spacing}){self._scale_text()}"
 
+    def check(self) -> None:
+        super().check()
+        _check_spacing(self.spacing, len(self.shape))
+
     @property
     def axes(self) -> list[LineCost]:
         """The cost along each axis; ``K`` is the product of their kernels."""

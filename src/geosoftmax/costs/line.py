@@ -66,7 +66,7 @@ class LineCost(ScaledCost):
         if isinstance(positions, (int, np.integer)):
             d = check_count("the number of classes", positions)
             positions = torch.arange(d, dtype=torch.float64)
-        positions = as_float_tensor("positions", positions).detach()
+        positions = as_float_tensor("positions", positions).detach().clone()
         check_positions(positions)
         scale, even = unit_scale(positions.device), _evenly_spaced(positions)
         self._set(_fields(positions, scale, p, even))
@@ -83,6 +83,10 @@ class LineCost(ScaledCost):
 
     def __repr__(self) -> str:
         return f"LineCost({self._positions_text()}, p={self.p:g}){self._scale_text()}"
+
+    def check(self) -> None:
+        super().check()
+        check_positions(self.positions)
 
     # ------------------------------------------------------------------
 
@@ -179,11 +183,8 @@ class LineCost(ScaledCost):
         return torch.exp(-self._half_cost(rows, columns))
 
     def _is_even(self) -> bool:
-        """Return whether positions are still evenly spaced: a cast to fewer digits may move them.
-
-        Then neighbours do not have exactly the distance of the first two.
-        """
-        if self.positions.dtype == torch.float64 or not is_readable(self.positions):
+        """Return whether positions are still evenly spaced: a cast or a write may move them."""
+        if not is_readable(self.positions):
             return self.even
         return self.even and _evenly_spaced(wide(self.positions))
 

@@ -83,11 +83,7 @@ class TreeCost(ScaledCost):
         order, depths = breadth_first(parent_list)
         root = order[0]
         length[root] = 1.0
-        if not bool((torch.isfinite(length) & (length > SHORTEST)).all()):
-            raise ValueError(
-                f"edge lengths must be above {SHORTEST:g} and finite: at distance 0, two outputs "
-                "are the same. Merge such outputs."
-            )
+        _check_lengths(length)
         place = [0] * n
         for k, node in enumerate(order):
             place[node] = k
@@ -152,11 +148,14 @@ class TreeCost(ScaledCost):
         place = {node: k for k, node in enumerate(breadth_first(found.parents)[0])}
         groups = sorted(found.inner, key=lambda node: place[node])
         names = tuple(found.names[v] for v in chosen)
+        group_names = tuple(found.names[v] for v in groups)
+        group_nodes = tuple(place[v] for v in groups)
+        inner = _digest([*group_names, *map(str, group_nodes)])
         named = {
             "names": names,
-            "groups": tuple(found.names[v] for v in groups),
-            "group_nodes": tuple(place[v] for v in groups),
-            "signature": f"{cost.signature}|names:{_digest(names)}",
+            "groups": group_names,
+            "group_nodes": group_nodes,
+            "signature": f"{cost.signature}|names:{_digest(names)}|groups:{inner}",
         }
         for name, value in named.items():
             object.__setattr__(cost, name, value)
@@ -174,6 +173,10 @@ class TreeCost(ScaledCost):
             first = ", ".join(map(repr, self.names if len(self.names) <= 4 else self.names[:2]))
             text += f": {first}" + (f", …, {self.names[-1]!r}" if len(self.names) > 4 else "")
         return f"TreeCost({text}){self._scale_text()}"
+
+    def check(self) -> None:
+        super().check()
+        _check_lengths(self.lengths[1:])  # that of the root is not used
 
     # ------------------------------------------------------------------ names
 
@@ -400,6 +403,14 @@ def _stiffest(near: Tensor, above: Tensor, sent: Tensor, at: Tensor) -> Tensor:
     least = torch.full_like(near, -math.inf)
     chosen = least.scatter_reduce(-1, where, at.masked_fill(~largest, -math.inf), "amax")
     return torch.where(torch.isinf(chosen), near, chosen)
+
+
+def _check_lengths(lengths: Tensor) -> None:
+    if not bool((torch.isfinite(lengths) & (lengths > SHORTEST)).all()):
+        raise ValueError(
+            f"edge lengths must be above {SHORTEST:g} and finite: at distance 0, two outputs "
+            "are the same. Merge such outputs."
+        )
 
 
 def _digest(names: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from geosoftmax.costs.base import wide
-from geosoftmax.functional.calls import full_precision
+from geosoftmax.functional.calls import computed, full_precision
 from geosoftmax.functional.decisions import first_of_largest
 from geosoftmax.validation import (
     SUM_TOLERANCE,
@@ -65,7 +65,7 @@ def point_target(points: Tensor, shape: Sequence[int]) -> PointTarget:
     -------
     PointTarget
         The distributions, in the dtype and on the device of the points, and which points are
-        present. Points outside the grid give NaN where values are not checked: on GPUs, and under
+        present. Half precision becomes float32. Points outside the grid give NaN where values are not checked: on GPUs, and under
         ``torch.compile`` and ``torch.func``.
 
     See Also
@@ -86,6 +86,7 @@ def point_target(points: Tensor, shape: Sequence[int]) -> PointTarget:
     """
     sides = check_grid(shape)
     check_points("points", points, sides)
+    points = computed(points)
     present = ~points.isnan().any(-1)
     at = torch.where(present[..., None], points, 0.0)
     factors = []
@@ -149,7 +150,8 @@ def locate(
     Returns
     -------
     Tensor, shape (*batch, n)
-        Points as for `point_target`: **(row, column)**, in index units. Rows that are not
+        Points as for `point_target`: **(row, column)**, in index units, in the dtype of `alpha`.
+        Half precision becomes float32. Rows that are not
         distributions give NaN where values are not checked: on GPUs, and under ``torch.compile``
         and ``torch.func``.
 
@@ -183,7 +185,7 @@ def locate(
         points = torch.stack([find(marginal) for marginal in _marginals(mass, sides)], -1)
     if valid is not None:
         points = torch.where(valid[..., None], points, torch.nan)
-    return points.to(alpha.dtype)
+    return points.to(computed(alpha).dtype)
 
 
 @full_precision
@@ -238,7 +240,7 @@ def spread(alpha: Tensor, *, dim: int | tuple[int, ...] = (-2, -1)) -> Tensor:
     distance = torch.where(positive, total.clamp(min=floor).sqrt(), 0.0)
     if valid is not None:
         distance = torch.where(valid, distance, torch.nan)
-    return distance.to(alpha.dtype)
+    return distance.to(computed(alpha).dtype)
 
 
 # ------------------------------------------------------------------ the rules

@@ -143,8 +143,8 @@ class CostModule(nn.Module):
         saved, here = state_dict.get(f"{prefix}cost_signature"), self._signature
         if saved is not None and not saved.is_meta:
             there = bytes(saved.cpu().tolist()).decode("utf8", "replace")
-            # States that early versions saved for trees with names have no names.
-            if there not in (here, here.partition("|names:")[0]):
+            # States that early versions saved for trees with names have no names, or no groups.
+            if there not in (here, *(here.partition(part)[0] for part in ("|names:", "|groups:"))):
                 error_msgs.append(
                     f"the state was saved with another kind of cost ({_in_words(there)}) than that "
                     f"of this module ({_in_words(here)}). Build the module with that cost."

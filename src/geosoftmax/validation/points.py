@@ -52,8 +52,8 @@ def check_points(name: str, points: Any, shape: tuple[int, ...]) -> None:
             f"{int(half.sum())} of {half.numel()} {name} have NaN in some coordinates only; the "
             f"first is {tuple(points[half][0].tolist())}. A missing point must be all NaN."
         )
-    last = torch.tensor([side - 1.0 for side in shape], dtype=points.dtype)
-    outside = ((points < 0) | (points > last)).any(-1)
+    last = torch.tensor([side - 1.0 for side in shape], dtype=torch.float64)
+    outside = ((points < 0) | (points.double() > last)).any(-1)
     if bool(outside.any()):
         first = points[outside][0].tolist()
         ranges = " × ".join(f"[0, {side - 1}]" for side in shape)
