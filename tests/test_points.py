@@ -379,6 +379,18 @@ def test_bad_readings_are_refused(change, options, message):
         locate(change * torch.full((5, 6), 1 / 30), **options)
 
 
+@pytest.mark.parametrize("dim", [None, "a", (0.0, 1), True])
+def test_axes_that_are_none_are_refused(dim):
+    with pytest.raises(TypeError, match="dim must be the axes of the grid"):
+        locate(torch.full((2, 2), 0.25), dim=dim)
+
+
+def test_a_grid_may_be_an_array():
+    points = torch.tensor([0.5, 2.0])
+    expected = point_target(points, (2, 4)).alpha
+    assert torch.equal(point_target(points, np.array([2, 4])).alpha, expected)
+
+
 def test_points_with_half_of_their_coordinates_are_refused():
     points = torch.tensor([[1.0, 2.0], [1.0, float("nan")]])
     with pytest.raises(ValueError, match=r"1 of 2 points have NaN in some coordinates only"):

@@ -4,6 +4,7 @@ import math
 import re
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
@@ -332,6 +333,27 @@ def test_the_reduction_of_the_potential_loss_must_be_known():
 
 PETS = TreeCost.from_dict({"pets": ["cat", "dog"], "bus": None})
 
+
+@pytest.mark.parametrize(
+    ("options", "says_so"),
+    [
+        ({"ignore_index": None}, "ignore_index must be an integer; got None"),
+        ({"ignore_index": 2.0}, "ignore_index must be an integer"),
+        ({"label_smoothing": "a"}, "label_smoothing must be a number"),
+    ],
+)
+def test_options_of_losses_of_another_type(options, says_so):
+    with pytest.raises(TypeError, match=says_so):
+        gs.geometric_logistic_loss(SCORES, INDEX, LINE, **options)
+
+
+def test_numbers_of_numpy_are_numbers():
+    assert GridCost(np.int64(5)).shape == (5,)
+    assert LineCost(3, p=np.int64(1)).p == LineCost(3, p=np.float32(1)).p == 1
+    loss = gs.geometric_logistic_loss(SCORES, INDEX, LINE, ignore_index=np.int64(-100))
+    assert torch.equal(loss, gs.geometric_logistic_loss(SCORES, INDEX, LINE))
+
+
 # ------------------------------------------------------------------ empty batches
 
 COSTS = [
@@ -400,7 +422,10 @@ SMALLEST = float(torch.linalg.eigvalsh(torch.exp(-INDEFINITE / 2))[0])
         (torch.zeros(0, 0), ["cost matrix", "square", "(0, 0)"]),
         (changed(0, 1, math.nan), ["cost matrix", "NaN"]),
         (changed(0, 1, math.inf), ["cost matrix", "infinite", "large finite cost"]),
-        (changed(0, 1, 1.5, mirror=False), ["not symmetric", "0.5", "(C + C.T) / 2", "repair", "argmin"]),
+        (
+            changed(0, 1, 1.5, mirror=False),
+            ["not symmetric", "0.5", "(C + C.T) / 2", "repair", "argmin"],
+        ),
         (changed(0, 1, -1.0), ["negative", "-1", "repair"]),
         (changed(2, 2, 0.25), ["diagonal", "0.25", "repair"]),
         (changed(2, 3, 0.0), ["outputs 2 and 3", "is 0", "Merge"]),
@@ -573,6 +598,11 @@ def test_repair_refuses_what_has_no_nearest_cost():
         (lambda: GridCost((2, 2), spacing=0.0), ValueError, ["spacing", "positive"]),
         (lambda: GridCost((2, 2), spacing=(1.0, -1.0)), ValueError, ["spacing", "positive"]),
         (lambda: GridCost((2, 2), spacing=math.nan), ValueError, ["spacing", "finite"]),
+        (lambda: GridCost((2, 2), spacing="a"), TypeError, ["spacing", "'a'"]),
+        (lambda: DenseCost(LineCost(3).matrix()) * 1e-200 * 1e-200, ValueError, ["same output"]),
+        (lambda: DenseCost.repair(LineCost(3).matrix(), smallest=2), ValueError, ["smallest"]),
+        (lambda: DenseCost.repair(LineCost(3).matrix(), max_iter=0), ValueError, ["max_iter"]),
+        (lambda: gs.geometric_softmax(SCORES, LINE * 1e-200), ValueError, ["scale", "1e-100"]),
         (lambda: GridCost((2, 2), spacing=(1.0, 2.0, 3.0)), ValueError, ["spacing", "2 axes", "3"]),
         (lambda: DenseCost.from_points(torch.tensor(1.0)), ValueError, ["points", "(d, n)"]),
         (lambda: DenseCost.from_points([[0.0], [0.0]]), ValueError, ["outputs 0 and 1", "Merge"]),

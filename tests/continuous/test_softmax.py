@@ -285,3 +285,19 @@ def test_measure_of_one_point_has_value_of_its_score():
     assert float(geometric_logsumexp(sinkhorn_potential(point, cost), Box(0, 1), cost)) == (
         pytest.approx(0.0, abs=1e-12)
     )
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda d: -d.square(), "negative"),
+        (lambda d: 40 * d**4, "not positive definite"),
+        (lambda d: d.abs() + d.clamp(min=0), "not symmetric"),
+        (lambda d: 1 + d.square(), "not 0 where points meet"),
+        (lambda d: d / 0, "NaN or infinite"),
+    ],
+)
+def test_functions_that_are_no_cost_are_refused(function, words):
+    cost = FunctionCost(lambda x, y: function(x[..., :, None, 0] - y[..., None, :, 0]))
+    with pytest.raises(ValueError, match=f"no cost on Box.*{words}"):
+        geometric_softmax(lambda x: -x[..., 0].square(), Box(0, 1), cost)

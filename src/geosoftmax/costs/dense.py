@@ -14,6 +14,7 @@ from geosoftmax.costs.linalg import LARGE_BLOCK, gathered_solve, spd_solve
 from geosoftmax.validation import (
     as_float_tensor,
     check_cost_matrix,
+    check_count,
     check_distinct,
     check_finite_matrix,
     check_has_values,
@@ -176,6 +177,9 @@ class DenseCost(Cost):
             raise ValueError(f"repair takes one square matrix; got shape {tuple(original.shape)}.")
         check_matrix_shape(original)
         check_has_values("cost matrix", original)
+        check_count("max_iter", max_iter)
+        if not 0 < smallest < 0.5:
+            raise ValueError(f"smallest must lie between 0 and 0.5; got {smallest!r}.")
         if not bool(torch.isfinite(original).all()):
             raise ValueError(
                 "cost matrix has NaN or infinite values, so no nearest cost exists. "

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -51,9 +52,13 @@ class GridCost(ScaledCost):
         p: float = 2.0,
         spacing: float | Sequence[float] | Tensor = 1.0,
     ) -> None:
-        if isinstance(shape, int) and isinstance(p, int) and p > 2:
-            raise ValueError(f"pass the sides of a grid as one tuple: GridCost(({shape}, {p})).")
-        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        if isinstance(shape, numbers.Integral):
+            if isinstance(p, numbers.Integral) and p > 2:
+                raise ValueError(
+                    f"pass the sides of a grid as one tuple: GridCost(({shape}, {p}))."
+                )
+            shape = (int(shape),)
+        shape = tuple(cast("Sequence[int]", shape))
         if not 1 <= len(shape) <= 3:
             raise ValueError(f"a grid has 1, 2 or 3 dimensions; got shape {shape}.")
         for n in shape:
@@ -159,7 +164,12 @@ class GridCost(ScaledCost):
 
 def _check_spacing(spacing: Any, dimensions: int) -> Tensor:
     check_has_values("spacing", spacing)
-    values = torch.as_tensor(spacing, dtype=torch.float64).detach()
+    try:
+        values = torch.as_tensor(spacing, dtype=torch.float64).detach()
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(
+            f"spacing must be one number or one for each axis; got {spacing!r}."
+        ) from None
     if values.dim() > 1 or (values.dim() == 1 and values.numel() != dimensions):
         raise ValueError(
             f"spacing must be one number or one for each of the {dimensions} axes; "

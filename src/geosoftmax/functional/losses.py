@@ -20,6 +20,7 @@ from geosoftmax.functional.targets import (
 from geosoftmax.operators import Options
 from geosoftmax.validation import (
     check_class_indices,
+    check_ignored,
     check_index_shape,
     check_reduction,
     check_signal,
@@ -96,6 +97,8 @@ def geometric_logistic_loss(
     check_reduction(reduction)
     f = computed(scores)
     options = settle("loss", scores.dtype, tol, max_iter, method)
+    if type(ignore_index) is not int:
+        check_ignored(ignore_index)
     if weight is None and label_smoothing == 0 and is_plain_index(target, f, cost):
         fused = _index_loss(f, target, cost, dim, reduction, ignore_index, options)
         if fused is not None:

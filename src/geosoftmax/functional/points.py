@@ -65,8 +65,8 @@ def point_target(points: Tensor, shape: Sequence[int]) -> PointTarget:
     -------
     PointTarget
         The distributions, in the dtype and on the device of the points, and which points are
-        present. Half precision becomes float32. Points outside the grid give NaN where values are not checked: on GPUs, and under
-        ``torch.compile`` and ``torch.func``.
+        present. Half precision becomes float32. Points outside the grid give NaN where values are
+        not checked: on GPUs, and under ``torch.compile`` and ``torch.func``.
 
     See Also
     --------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from geosoftmax.validation.reading import is_concrete
 #: absolute if that is below 1. It is wide enough for finite differences.
 MATRIX_TOLERANCE = 1e-5
 
+
+#: Below this scale, squares of costs vanish in float64, and all outputs are the same.
+SMALLEST_SCALE = 1e-100
 
 #: What to do instead of learning a matrix.
 LEARN_PLACES = (
@@ -47,10 +51,10 @@ def check_multiplier(value: Any) -> Tensor:
 
 
 def check_scale(scale: Tensor) -> None:
-    """Refuse scales that were changed in place and are no longer positive."""
-    if not bool((torch.isfinite(scale) & (scale > 0)).all()):
+    """Refuse scales that were changed in place and are no longer positive, or are next to 0."""
+    if not bool((torch.isfinite(scale) & (scale >= SMALLEST_SCALE)).all()):
         raise ValueError(
-            f"the scale of this cost must be positive and finite; it is now "
+            f"the scale of this cost must be at least {SMALLEST_SCALE:g} and finite; it is now "
             f"{float(scale.detach().amin()):g}. Use learn_scale=True of a module, which learns the "
             "logarithm of the scale."
         )
@@ -58,7 +62,7 @@ def check_scale(scale: Tensor) -> None:
 
 def check_power(p: float, allowed: tuple[float, ...] | None = None) -> float:
     """Check the exponent of ``|x - y|^p``."""
-    if isinstance(p, bool) or not isinstance(p, (int, float)):
+    if isinstance(p, bool) or not isinstance(p, numbers.Real):
         raise TypeError(f"p must be a number; got {p!r}.")
     if allowed is not None and p not in allowed:
         raise ValueError(f"p must be one of {allowed}; got {p}.")
@@ -214,6 +218,7 @@ def check_learnt_matrix(C: Tensor) -> None:
 
 def check_scaled(C: Tensor, factor: Tensor) -> None:
     """Refuse a multiple that is not valid."""
+    check_distinct(C)
     try:
         check_positive_definite(C)
     except ValueError:

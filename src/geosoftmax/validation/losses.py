@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -121,9 +122,22 @@ def check_reduction(reduction: str) -> None:
         raise ValueError(f"reduction must be one of {', '.join(REDUCTIONS)}; got {reduction!r}.")
 
 
+def check_ignored(ignore_index: Any) -> None:
+    """Check the class index that marks samples to leave out."""
+    if isinstance(ignore_index, bool) or not isinstance(ignore_index, numbers.Integral):
+        raise TypeError(
+            f"ignore_index must be an integer; got {ignore_index!r}. The default is -100, which "
+            "is no class."
+        )
+
+
 def check_smoothing(label_smoothing: float) -> None:
     """Check the share of the uniform distribution in a target."""
-    if not 0 <= label_smoothing <= 1:
+    try:
+        valid = 0 <= label_smoothing <= 1
+    except TypeError:
+        raise TypeError(f"label_smoothing must be a number; got {label_smoothing!r}.") from None
+    if not valid:
         raise ValueError(f"label_smoothing must lie in 0…1; got {label_smoothing}.")
 
 

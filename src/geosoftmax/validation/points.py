@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +19,7 @@ READINGS = ("local mean", "mode", "mean", "median")
 def check_grid(shape: Any) -> tuple[int, ...]:
     """Check the shape of a grid in 1 to 3 dimensions."""
     sides = (shape,) if isinstance(shape, int) else shape
+    sides = sides.tolist() if isinstance(sides, np.ndarray) else sides
     if not isinstance(sides, Sequence) or not 1 <= len(sides) <= 3:
         raise ValueError(
             f"shape must be the 1 to 3 sides of a grid, as in (60, 80); got {shape!r}."
@@ -94,7 +96,10 @@ def check_map(alpha: Any, dim: Any, tolerance: dict[torch.dtype, float]) -> tupl
         raise TypeError(f"alpha must be a torch.Tensor; got {type(alpha).__name__}.")
     if not alpha.is_floating_point():
         raise TypeError(f"alpha must be floating-point; got {alpha.dtype}.")
-    axes = (dim,) if isinstance(dim, int) else tuple(dim)
+    given = (dim,) if isinstance(dim, int) else dim
+    if not isinstance(given, Sequence) or not all(type(axis) is int for axis in given):
+        raise TypeError(f"dim must be the axes of the grid, as in (-2, -1); got {dim!r}.")
+    axes = tuple(given)
     count = alpha.dim()
     if not 1 <= len(axes) <= 3 or any(not -count <= axis < count for axis in axes):
         raise ValueError(

@@ -14,7 +14,6 @@ from geosoftmax.backends.reference.certificate import bracket, certify
 from geosoftmax.backends.reference.rows import Kernel, Rows
 from geosoftmax.backends.threads import small_on_one_thread
 
-
 #: Up to so many outputs a product with one matrix takes less time than one product per axis.
 FEW_OUTPUTS = 128
 
