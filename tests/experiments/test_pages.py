@@ -50,6 +50,24 @@ def test_the_comparison_of_linear_models():
         assert values == [report[ORDINAL[label]][header.index(name)] for name in MEASURES]
 
 
+FITS = {
+    "squared cost": "ours",
+    "absolute cost": "ours, absolute cost",
+    "logistic regression": "LogisticRegression",
+}
+
+
+def test_what_many_classes_cost():
+    page = tables(DOCS / "ordinal.md", "## One procedure for all models")[1]
+    results = DOCS.parent / "benchmarks" / "results" / "estimators.md"
+    report, *_ = tables(results, "## Growth in classes")
+    header = report[""]
+    rows = [report[f"2,000 × 20, {count} classes"] for count in page.pop("classes")]
+    assert set(page) == set(FITS)
+    for label, values in page.items():
+        assert values == [row[header.index(FITS[label])].split(" (")[0] for row in rows]
+
+
 def test_the_comparison_of_small_networks():
     page, *_ = tables(DOCS / "ordinal.md", "## Small networks")
     report, *_ = tables(
