@@ -15,7 +15,7 @@ from benchmarks.harness import Bench, Rates
 
 QUESTIONS = (
     "small_dense", "line", "grid", "heatmaps", "tree_zero_one", "sinkhorn", "estimators",
-    "imports", "calls", "gpu", "gpu_steps", "continuous", "superres", "crowds", "play",
+    "imports", "calls", "losses", "gpu", "gpu_steps", "continuous", "superres", "crowds", "play",
 )  # fmt: skip
 
 

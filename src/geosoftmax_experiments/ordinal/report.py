@@ -216,7 +216,8 @@ def _same_decision(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _add_sets(report: Report, tables: dict[str, pd.DataFrame]) -> None:
     report.add("## Set by set")
-    report.add_figure("dots", figures.draw_dots(tables), "Differences of the methods, set by set")
+    report.add_figure("dots", figures.draw_dots(tables), "Differences of methods, set by set")
+    report.add("Differences are to the median of all methods; some are drawn, the tables have all.")
     for measure, table in tables.items():
         best = table.min(axis=1) if MEASURES[measure].lower_is_better else table.max(axis=1)
         shown = pd.DataFrame({"set": [escape(name) for name in table.index]})

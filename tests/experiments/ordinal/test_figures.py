@@ -33,7 +33,7 @@ def test_dots_far_out_do_not_push_the_others_together():
     rng = np.random.default_rng(0)
     table = pd.DataFrame({m: 0.2 + 0.01 * rng.random(5) for m in HEADLINE})
     table.iloc[1, :3] = 0.75  # three methods, fifty times as far from the median as the others
-    figure = figures.draw_dots({"hausdorff": table})
+    figure = figures.draw_dots({"hausdorff": table}, HEADLINE)
     figure.canvas.draw()
     axis = figure.axes[0]
     drawn = {line.get_label(): line.get_xdata() for line in axis.lines if len(line.get_xdata()) > 2}
@@ -48,3 +48,14 @@ def test_dots_far_out_do_not_push_the_others_together():
     places = axis.transData.transform([(close.min(), 0), (close.max(), 0)])[:, 0]
     assert places[1] - places[0] > 0.4 * axis.get_window_extent().width
     figures.plt.close(figure)
+
+
+def test_few_methods_are_drawn_unless_more_are_named():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({m: 0.2 + 0.01 * rng.random(5) for m in HEADLINE})
+    others = table[[m for m in HEADLINE if m not in figures.SHOWN]]
+    for shown, methods in ((table, set(figures.SHOWN)), (others, set(others.columns[:5]))):
+        figure = figures.draw_dots({"hausdorff": shown})
+        (legend,) = figure.legends
+        assert {text.get_text() for text in legend.get_texts()} == {m.label for m in methods}
+        figures.plt.close(figure)

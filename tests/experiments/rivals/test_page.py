@@ -1,5 +1,6 @@
 """The page of losses says what the table in the code says; prices are measured."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,9 @@ from geosoftmax_experiments.rivals import price
 from geosoftmax_experiments.rivals.table import RIVALS
 from geosoftmax_experiments.rivals.trees import TREE_RIVALS
 
-PAGE = Path(__file__).parents[3] / "docs" / "which-loss.md"
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "which-loss.md"
+PRICES = ROOT / "benchmarks" / "results" / "losses.json"
 
 
 @pytest.mark.parametrize("name", RIVALS)
@@ -22,6 +25,24 @@ def test_the_page_says_what_is_known_of_losses_for_trees(rival):
     cells = list(price.facts(rival).values())
     page = PAGE.read_text(encoding="utf8").split("## The leaves of a tree")[1]
     assert f"| {' | '.join(cells)} |" in page
+
+
+def stored_prices(title):
+    sections = json.loads(PRICES.read_text(encoding="utf8"))["sections"]
+    rows = next(section["rows"] for section in sections if section["title"] == title)
+    return {row[""]: f"{float(row['÷ cross-entropy']):,.1f}" for row in rows}
+
+
+def test_the_prices_of_the_page_are_those_of_the_stored_benchmark():
+    flat, trees = PAGE.read_text(encoding="utf8").split("## The leaves of a tree")
+    small, large = stored_prices("64 × 5"), stored_prices("512 × 100")
+    for rival in RIVALS.values():
+        cells = [*price.facts(rival).values(), small[rival.label], large[rival.label]]
+        assert f"| {' | '.join(cells)} |" in flat
+    stored = stored_prices("The leaves of a tree")
+    for rival in TREE_RIVALS:
+        cells = [*price.facts(rival).values(), stored[rival.label]]
+        assert f"| {' | '.join(cells)} |" in trees
 
 
 def test_every_loss_has_a_price(monkeypatch):

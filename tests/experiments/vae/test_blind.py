@@ -1,16 +1,19 @@
 """Blind judging: what sheets show, and how answers are counted."""
 
+import itertools
 import json
 from pathlib import Path
 
 import matplotlib.image
+import numpy as np
 import pytest
+from scipy.stats import binomtest, multinomial
 from typer.testing import CliRunner
 
 from geosoftmax_experiments.cli import app
 from geosoftmax_experiments.data.drawings import load_drawings
 from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.vae.blind import count_answers, write_sheets
+from geosoftmax_experiments.vae.blind import chance_of, count_answers, write_sheets
 from geosoftmax_experiments.vae.training import train
 from tests.experiments.vae.runs import HERE, settings
 
@@ -66,7 +69,7 @@ def test_answers_are_counted_by_layer(comparison, sheets):
     path = write_answers(sheets, letters)
     table, chance = count_answers(sheets, path)
     assert list(table["chosen"]) == [4, 8, 0]
-    assert chance == pytest.approx(0.0183, abs=1e-4)  # chi-squared 8 with 2 degrees of freedom
+    assert chance == pytest.approx(chance_of([4, 8, 0]))
     arguments = ["vae", "blind", str(comparison), "-o", str(sheets), "--answers", str(path)]
     found = CliRunner().invoke(app, arguments)
     assert found.exit_code == 0
@@ -80,8 +83,21 @@ def test_the_stored_answers_give_the_counts_that_the_page_states():
     for row in table.itertuples():
         assert f"| {row.layer} | {row.chosen} |" in page
     mantissa, exponent = f"{chance:.1e}".split("e")
-    assert f"{mantissa}·10⁻²⁴" in page
-    assert int(exponent) == -24
+    assert f"{mantissa}·10⁻²²" in page
+    assert int(exponent) == -22
+
+
+@pytest.mark.parametrize("counts", [[4, 8, 0], [4, 4, 4], [0, 3, 1, 2], [5, 2]])
+def test_the_chance_of_uneven_counts_is_exact(counts):
+    total, layers = sum(counts), len(counts)
+    tables = [c for c in itertools.product(range(total + 1), repeat=layers) if sum(c) == total]
+    uneven = [c for c in tables if np.square(c).sum() >= np.square(counts).sum()]
+    expected = sum(multinomial.pmf(c, total, np.full(layers, 1 / layers)) for c in uneven)
+    assert chance_of(counts) == pytest.approx(expected)
+
+
+def test_the_chance_of_two_layers_is_that_of_a_binomial_test():
+    assert chance_of([9, 1]) == pytest.approx(binomtest(9, 10).pvalue)
 
 
 @pytest.mark.parametrize("letters", ["ABCABCABCAB", "ABCABCABCABD", "ABCABCABCABCA"])
