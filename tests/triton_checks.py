@@ -86,6 +86,11 @@ TREES = {
 SOLIDS = {"2x5x3": GridCost((2, 5, 3)), "3x4x9": GridCost((3, 4, 9), p=2) / 2}
 
 
+def slow(names, *costly):
+    """Mark what takes seconds in the interpreter, and follows the code of other cases."""
+    return [pytest.param(one, marks=pytest.mark.slow) if one in costly else one for one in names]
+
+
 # ------------------------------------------------------------------ tables, from a cost
 
 
@@ -189,7 +194,7 @@ def compare(cost, f, found, tol):
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("name", PLANES)
+@pytest.mark.parametrize("name", slow(PLANES, "28x28", "40x4"))
 def test_planes(name, batch):
     cost = PLANES[name].to(DEVICE)
     f = scores_for(cost, batch)
@@ -227,7 +232,7 @@ def test_iterates_may_vanish_on_the_way(solve, monkeypatch):
     compare(cost, f, solve(cost, f, TOL, 1000), TOL)
 
 
-@pytest.mark.parametrize("batch", [1, 7, 17])
+@pytest.mark.parametrize("batch", slow([1, 7, 17], 17))
 @pytest.mark.parametrize("name", ROWS)
 def test_rows(name, batch):
     cost = ROWS[name].to(DEVICE)
@@ -279,7 +284,7 @@ def distance_from_exact(cost, f, alpha):
     return float(moved.abs().sum(1).max() / 2)
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", slow(SMALL, "ordinal", "3-d"))
 def test_predicted_together(name):
     cost = SMALL[name].to(DEVICE)
     f = scores_for(cost, 3)
@@ -364,7 +369,7 @@ def test_sinkhorn(name):
     assert (potential - expected)[alpha > 0].abs().max() <= 1e-5
 
 
-@pytest.mark.parametrize("name", PLANES)
+@pytest.mark.parametrize("name", slow(PLANES, "28x28", "40x4"))
 def test_potential_and_value(name):
     """Of distributions with holes, which are far from some outputs: the potential is there too."""
     cost = PLANES[name].to(DEVICE)
@@ -405,7 +410,7 @@ def test_loss_of_class_indices(reduction):
         assert float(loss) == pytest.approx(float(share * each[real].sum()), rel=1e-5)
 
 
-@pytest.mark.parametrize("name", SOLIDS)
+@pytest.mark.parametrize("name", slow(SOLIDS, "3x4x9"))
 def test_three_dimensions(name):
     cost = SOLIDS[name].to(DEVICE)
     f = scores_for(cost, 3)
@@ -421,7 +426,7 @@ def test_three_dimensions(name):
     assert torch.allclose(slope, alpha - target, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["3x5", "31x17", "1x9"])
+@pytest.mark.parametrize("name", slow(["3x5", "31x17", "1x9"], "31x17"))
 def test_loss(name):
     cost = PLANES[name].to(DEVICE)
     f = scores_for(cost, 3) + 100
