@@ -12,16 +12,18 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from geosoftmax.costs.base import Cost
-from geosoftmax.estimators._reading import (
+from geosoftmax.estimators._labels import (
     check_labels_present,
-    measure_of,
     read_classes,
-    read_costs,
-    read_decisions,
     read_order,
-    rule_for,
     warn_of_alphabet,
     warn_of_gaps,
+)
+from geosoftmax.estimators._reading import (
+    measure_of,
+    read_costs,
+    read_decisions,
+    rule_for,
     weigh,
 )
 from geosoftmax.functional import decide, geometric_softmax
