@@ -18,7 +18,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV, CalibrationDisplay
 from sklearn.ensemble import VotingClassifier
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
@@ -797,3 +797,91 @@ def test_shared_weights_are_checked():
     other = TreeCost.from_dict({"a": ["dog", "cat"], "b": ["bus", "van"]})
     with pytest.raises(ValueError, match="differently"):
         GeometricClassifier(ANIMALS, shared=other).fit(X, y)
+
+
+# ------------------------------------------------------------------ names are not yet an order
+
+GRADES = ["bad", "poor", "fair", "good"]
+GRADED = {"extreme": ["good", "bad"], "middle": ["fair", "poor"]}
+
+
+def graded():
+    X, y = ordered(classes=4)
+    return X, np.array(GRADES)[y]
+
+
+def as_table(tree):
+    return pd.DataFrame(tree.matrix().numpy(), index=tree.names, columns=tree.names)
+
+
+@pytest.mark.parametrize("made", [lambda tree: tree, as_table], ids=["tree", "table"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda tree: GeometricClassifier("squared", shared=tree),
+        lambda tree: GeometricClassifier("zero-one", shared=tree, decision="median"),
+        lambda tree: GeometricClassifier(LineCost(4), shared=tree),
+        lambda tree: GeometricClassifierCV(["squared", tree], alphas=(1.0,), cv=3),
+    ],
+    ids=["shared", "decision", "line", "candidates"],
+)
+def test_names_of_a_cost_do_not_replace_the_order_of_the_classes(model, made):
+    """The leaves of a tree have some order, but "squared" would take it for that of the grades."""
+    X, y = graded()
+    column = pd.Series(pd.Categorical(y, GRADES, ordered=True))
+    wrong, right = TreeCost.from_dict(GRADED), TreeCost.from_dict(GRADED, order=GRADES)
+    message = r"\['bad', 'poor', 'fair', 'good'\].*names its outputs \['good', 'bad'.*order=\["
+    with pytest.raises(ValueError, match=f"ordered categorical.*{message}"):
+        model(made(wrong)).fit(X, column)
+    with pytest.raises(ValueError, match=f"classes is {message}"):
+        model(made(wrong)).set_params(classes=np.array(GRADES)).fit(X, y)
+    with pytest.warns(UserWarning, match=r"of the names of the cost: \['good', .*in `classes`"):
+        model(made(wrong)).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(made(wrong)).set_params(classes=wrong.names).fit(X, y)  # it is meant
+        for given, classes in ((column, None), (y, GRADES)):
+            fitted = model(made(right)).set_params(classes=classes).fit(X, given)
+            assert fitted.order_.tolist() == GRADES
+
+
+def test_the_order_of_names_is_free_where_positions_do_not_matter():
+    X, y = graded()
+    tree = TreeCost.from_dict(GRADED)
+    column = pd.Categorical(y, GRADES, ordered=True)
+    for model in (GeometricClassifier(tree), GeometricClassifier("zero-one", shared=tree)):
+        assert model.fit(X, column).order_.tolist() == list(tree.names)
+
+
+def test_a_tree_may_name_more_classes_than_a_categorical():
+    X, y = graded()
+    tree = TreeCost.from_dict({"a": ["none", "bad"], "b": ["poor", "fair", "good"]})
+    model = GeometricClassifierCV(["squared", tree], alphas=(1.0,), cv=3)
+    model.fit(X, pd.Categorical(y, GRADES, ordered=True))
+    assert model.order_.tolist() == ["none", *GRADES]
+
+
+def test_a_table_of_numbers_in_their_order_needs_no_classes():
+    X, y = ordered(classes=4)
+    table = pd.DataFrame(LineCost(4).matrix().numpy())
+    table.index = table.columns = [1, 2, 3, 4]
+    assert GeometricClassifier("squared", shared=table).fit(X, y + 1).order_.tolist() == [
+        1,
+        2,
+        3,
+        4,
+    ]
+
+
+def test_decisions_by_rank_need_the_order_too():
+    X, y = graded()
+    with pytest.warns(UserWarning, match="alphabetical order"):
+        GeometricClassifier("zero-one", decision="median").fit(X, y)
+
+
+def test_an_ordered_categorical_in_a_frame_keeps_its_order():
+    X, y = graded()
+    frame = pd.DataFrame({"grade": pd.Categorical(y, GRADES, ordered=True)})
+    with pytest.warns(DataConversionWarning):
+        model = GeometricClassifier().fit(X, frame)
+    assert model.order_.tolist() == GRADES

@@ -52,7 +52,9 @@ class GeometricClassifier(LinearGeometric):
         All classes in order. Needed if the sorted labels are in another order, or if some classes
         do not occur in the data. The default is the names of the outputs of the cost, if it has
         them; else the order of `y`, if it is an ordered pandas categorical; else the sorted labels.
-        A fitted model stores it as `order_`.
+        Names in another order than `classes`, or than that categorical, are refused if the cost or
+        the decision needs the order: ``TreeCost.from_dict(tree, order=[...])``. A fitted model
+        stores the order as `order_`.
     class_weight : dict, "balanced", optional
         As in scikit-learn.
     max_iter : int

@@ -44,36 +44,67 @@ def _is_missing(label: Any) -> bool:
 
 
 def categories_of(y: Any) -> Any:
-    """Return the categories of an ordered pandas categorical, in their order; else None."""
+    """Return the categories of an ordered pandas categorical, in their order; else None.
+
+    It may be the one column of a table.
+    """
+    if len(getattr(y, "columns", ())) == 1 and hasattr(y, "iloc"):
+        y = y.iloc[:, 0]
     kind: Any = getattr(y, "dtype", None)
     return kind.categories if getattr(kind, "ordered", False) else None
 
 
-def read_order(y: Any, classes: Any, cost: Any) -> Any:
-    """Return the labels in the order of the outputs of the cost, or None if it is not known.
+def read_order(y: Any, classes: Any, costs: list[Any], ranked: bool) -> Any:
+    """Return the labels in the order of the outputs of the costs, or None if it is not known.
 
     The order comes from the names of a cost (a taxonomy and a pandas table have them), else from
-    `classes`, else from an ordered categorical.
+    `classes`, else from an ordered categorical. If positions matter, the names must not contradict
+    the others; `ranked` says that a decision needs the ranks of the classes.
     """
-    names = _names_of(cost)
+    names = _names_of(costs)
+    stated = categories_of(y) if classes is None else classes
     if names is None:
-        return categories_of(y) if classes is None else classes
-    listed = list(classes) if np.iterable(classes) else classes
+        return stated
+    listed = _listed(stated)
+    matters = _order_matters(costs, ranked) and len(names) > 2
     if classes is not None and listed != list(names):
+        remedy = "Do not pass `classes`: labels are then matched by these names."
+        same = isinstance(listed, list) and sorted(map(str, listed)) == sorted(map(str, names))
+        if matters and same:
+            remedy = _say_how_to_order(listed)
         raise ValueError(
-            f"classes is {listed}, but the cost names its outputs {list(names)}. Do not "
-            "pass `classes`: labels are then matched by these names."
+            f"classes is {listed}, but the cost names its outputs {list(names)}. {remedy}"
         )
     unknown = sorted(set(np.unique(np.asarray(y)).tolist()) - set(names), key=str)
     if unknown:
         raise ValueError(
             f"y has labels that the cost does not name: {unknown[:10]}; it names {list(names)}."
         )
+    if matters and stated is not None:
+        shared = [label for label in listed if label in names]
+        if shared != [name for name in names if name in shared]:
+            raise ValueError(
+                f"y is an ordered categorical with the order {listed}, but the cost names its "
+                f"outputs {list(names)}. {_say_how_to_order(listed)}"
+            )
     return names
 
 
-def _names_of(cost: Any) -> tuple[Any, ...] | None:
-    given = [_names_of_outputs(one) for one in read_costs(cost)]
+def _listed(labels: Any) -> Any:
+    if hasattr(labels, "tolist"):
+        return labels.tolist()
+    return list(labels) if np.iterable(labels) else labels
+
+
+def _say_how_to_order(labels: list[Any]) -> str:
+    return (
+        "Here the order of the classes matters. Give the cost that order: "
+        f"TreeCost.from_dict(tree, order={labels}), or C.loc[order, order] for a table."
+    )
+
+
+def _names_of(costs: list[Any]) -> tuple[Any, ...] | None:
+    given = [_names_of_outputs(one) for one in costs]
     named = list(dict.fromkeys(tuple(names) for names in given if names is not None))
     if len(named) > 1:
         raise ValueError(
@@ -99,16 +130,29 @@ def _names_of_outputs(cost: Any) -> Any:
     return rows
 
 
-def warn_of_alphabet(y: np.ndarray, order: Any, cost: Any) -> None:
-    """Warn if positions matter, and only the alphabet gives them."""
-    if order is not None or not any(map(_by_position, read_costs(cost))):
-        return
+def warn_of_order(y: np.ndarray, order: Any, costs: list[Any], ranked: bool) -> None:
+    """Warn if positions matter, and only the alphabet or the names of a cost give them.
+
+    To be called if neither `classes` nor an ordered categorical gives the order.
+    """
     found = np.unique(y)
-    if len(found) > 2 and found.dtype.kind in "UO" and isinstance(found[0], str):
+    if len(found) <= 2 or not _order_matters(costs, ranked):
+        return
+    is_text = found.dtype.kind in "UO" and isinstance(found[0], str)
+    if order is None and is_text:
         warnings.warn(
             f"the classes are in alphabetical order: {found.tolist()[:10]}. This cost depends on "
             "their order. Name the classes in order in `classes`, or use an ordered pandas "
             "categorical.",
+            UserWarning,
+            stacklevel=4,
+        )
+    elif order is not None and (is_text or list(order) != sorted(order)):
+        warnings.warn(
+            f"the classes are in the order of the names of the cost: {list(order)[:10]}. The "
+            "other costs, or the decision, depend on it. If it is right, pass these names in "
+            "`classes`. Otherwise build the cost in the order of the classes: "
+            "TreeCost.from_dict(tree, order=[…]).",
             UserWarning,
             stacklevel=4,
         )
@@ -132,10 +176,14 @@ def warn_of_gaps(labels: np.ndarray, cost: Any) -> None:
         )
 
 
+def _order_matters(costs: list[Any], ranked: bool) -> bool:
+    """Return whether results depend on the order of classes, beyond their names in a cost."""
+    return ranked or any(_by_position(one) for one in costs if _names_of_outputs(one) is None)
+
+
 def _by_position(cost: Any) -> bool:
     if isinstance(cost, str):
         return cost != "zero-one"
-    # If a cost has names, these have given the order already.
     return not isinstance(cost, Cost) or cost.structure != "equal"
 
 

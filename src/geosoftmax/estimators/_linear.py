@@ -13,13 +13,15 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from geosoftmax.costs.base import Cost
 from geosoftmax.estimators._labels import (
+    categories_of,
     check_labels_present,
     read_classes,
     read_order,
-    warn_of_alphabet,
     warn_of_gaps,
+    warn_of_order,
 )
 from geosoftmax.estimators._reading import (
+    by_rank,
     measure_of,
     read_costs,
     read_decisions,
@@ -157,8 +159,10 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
         check_labels_present(y)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS, order="C")
         costs = [*read_costs(self.cost), *([] if self.shared is None else [self.shared])]
-        order = read_order(given, self.classes, costs)
-        warn_of_alphabet(y, order, costs)
+        ranked = by_rank(self.decision, self.cost)
+        order = read_order(given, self.classes, costs, ranked)
+        if self.classes is None and categories_of(given) is None:
+            warn_of_order(y, order, costs, ranked)
         self.order_, target = read_classes(y, order)
         self.classes_ = np.sort(self.order_)
         if order is None:

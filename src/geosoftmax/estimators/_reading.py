@@ -88,6 +88,13 @@ def rule_for(decision: Any, costs: Sequence[Cost]) -> str:
     return "cost" if len(costs) == 1 else "mode"  # different costs cannot be compared
 
 
+def by_rank(decision: Any, cost: Any) -> bool:
+    """Return whether a decision counts in ranks, or positions; on trees it is refused later."""
+    rules = [one for one in read_decisions(decision) if isinstance(one, str)]
+    on_tree = any(getattr(one, "structure", None) == "tree" for one in read_costs(cost))
+    return not on_tree and ("median" in rules or "mean" in rules)
+
+
 def measure_of(decision: str, cost: Cost) -> Cost:
     """Return the cost of errors whose expected value a decision minimises.
 
