@@ -347,6 +347,15 @@ def test_balanced_weights_with_a_class_that_never_occurs():
     np.testing.assert_allclose(balanced.coef_, expected.coef_, atol=1e-7)
 
 
+def test_balanced_weights_with_a_class_without_weight():
+    X, y = ordered()
+    weight = (y != 1) * np.linspace(0.5, 2.0, len(y))
+    model = GeometricClassifier(class_weight="balanced", classes=range(4), tol=1e-9)
+    balanced = model.fit(X, y, sample_weight=weight)
+    without = clone(model).fit(X[y != 1], y[y != 1], sample_weight=weight[y != 1])
+    np.testing.assert_allclose(balanced.coef_, without.coef_, atol=1e-7)
+
+
 def test_weights_that_leave_one_class():
     X, y = ordered()
     with pytest.raises(ValueError, match="have only one class, 1"):

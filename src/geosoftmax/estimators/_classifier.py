@@ -56,7 +56,7 @@ class GeometricClassifier(LinearGeometric):
         the decision needs the order: ``TreeCost.from_dict(tree, order=[...])``. A fitted model
         stores the order as `order_`.
     class_weight : dict, "balanced", optional
-        As in scikit-learn.
+        As in scikit-learn: multiplies the sample weights.
     max_iter : int
         The largest number of steps of the optimiser.
     tol : float
@@ -157,7 +157,7 @@ class GeometricClassifier(LinearGeometric):
         """
         alpha, tol = read_number("alpha", self.alpha), read_number("tol", self.tol, positive=True)
         max_iter = read_count("max_iter", self.max_iter)
-        X, target, weight = self._read(X, y, sample_weight)
+        X, target, weight, _ = self._read(X, y, sample_weight)
         cost = read_cost(self.cost, self.scale, len(self.classes_))
         rule = rule_for(self.decision, [cost])
         shared = self.shared

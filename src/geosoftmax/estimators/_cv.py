@@ -58,20 +58,22 @@ class GeometricClassifierCV(LinearGeometric):
         the mean squared error for ``"mean"``, the accuracy for ``"mode"`` and ``"scores"``, and
         minus the mean cost (without its scale) for ``"cost"``. With several decisions, all are
         scored as ``"auto"`` is: on a line, by minus the mean absolute error. These scores use the
-        sample weights, and so do scorers that accept ``sample_weight``.
+        sample weights, and so do scorers that accept ``sample_weight``. Class weights count in the
+        fits alone.
     decision : as for `GeometricClassifier`, or a sequence of such
         A sequence is a list of candidates. With several costs, ``"auto"`` is ``"median"`` if one of
         them is on a line, and ``"mode"`` otherwise.
     average : bool
         Average over candidates (settings with a decision), with weights
-        ``exp(-(loss - least loss) / s)``. Losses are means over the samples held out; ``s`` is the
-        standard error of the least one. Weights below a hundredth of the largest count as 0.
-        `predict_proba` is the mean of the distributions. One `decision` is taken from this mean.
-        With several, or ``"scores"``, the labels of the candidates vote: `predict` is the median of
-        the votes where the loss is the absolute error, and the mode where it is the accuracy.
-        `scoring` must be None or ``"accuracy"``.
+        ``exp(-(loss - least loss) / s)``. Losses are means over the samples held out, with their
+        sample weights; ``s`` is the standard error of the least one. Weights below a hundredth of
+        the largest count as 0. `predict_proba` is the mean of the distributions. One `decision` is
+        taken from this mean. With several, or ``"scores"``, the labels of the candidates vote:
+        `predict` is the median of the votes where the loss is the absolute error, and the mode
+        where it is the accuracy. `scoring` must be None or ``"accuracy"``.
     fit_intercept, classes, class_weight, max_iter, tol
-        As for `GeometricClassifier`.
+        As for `GeometricClassifier`. ``class_weight="balanced"`` takes the shares of the classes
+        from all samples, also in the folds, as `sklearn.linear_model.LogisticRegressionCV` does.
     n_jobs : int, optional
         The number of folds that run in parallel, as in scikit-learn.
 
@@ -175,12 +177,12 @@ class GeometricClassifierCV(LinearGeometric):
         scales = read_numbers("scales", self.scales, positive=True)
         tol = read_number("tol", self.tol, positive=True)
         max_iter = read_count("max_iter", self.max_iter)
-        X, target, weight = self._read(X, y, sample_weight)
+        X, target, weight, sample_weight = self._read(X, y, sample_weight)
         given = read_costs(self.cost)
         costs = [read_cost(one, 1.0, len(self.classes_)) for one in given]
         rules = rules_for(self.decision, costs)
         task = Task(
-            X, target, weight, self.order_, rules, *self._judge(rules, costs),
+            X, target, weight, sample_weight, self.order_, rules, *self._judge(rules, costs),
             bool(self.fit_intercept), tol, max_iter,
         )  # fmt: skip
         splitter: Any = check_cv(self.cv, target, classifier=True)

@@ -153,8 +153,13 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
 
     # ------------------------------------------------------------------ reading
 
-    def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray]:
-        """Validate; set `order_` and `classes_`; return X, positions of the labels, weights."""
+    def _read(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
+        """Validate; set `order_` and `classes_`.
+
+        Return X, the positions of the labels, the weights in fits, and the sample weights alone.
+        """
         given = y
         check_labels_present(y)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS, order="C")
@@ -168,7 +173,7 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
         if order is None:
             warn_of_gaps(self.order_, self.cost)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        return X, target, weigh(weight, self.class_weight, self.order_, target, y)
+        return X, target, weigh(weight, self.class_weight, self.order_, target, y), weight
 
 
 def set_fitted(

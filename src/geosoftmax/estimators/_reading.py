@@ -160,11 +160,12 @@ def weigh(
 ) -> np.ndarray:
     """Return sample weights times class weights; check that two classes have positive weight."""
     if class_weight is not None:
-        if isinstance(class_weight, str):  # "balanced", among the classes that occur
-            seen = np.unique(target[weight > 0]) if (weight > 0).any() else np.unique(target)
+        if isinstance(class_weight, str):  # "balanced", among the classes that have a weight
+            used = weight > 0
+            seen = np.unique(target[used])
             of_class = np.zeros(len(classes))
             of_class[seen] = compute_class_weight(
-                class_weight, classes=classes[seen], y=y, sample_weight=weight
+                class_weight, classes=classes[seen], y=y[used], sample_weight=weight[used]
             )
         else:
             of_class = compute_class_weight(class_weight, classes=classes, y=y)
