@@ -35,6 +35,7 @@ from geosoftmax import (
     geometric_softmax,
 )
 from geosoftmax.estimators import GeometricClassifier, GeometricClassifierCV
+from geosoftmax.nn import LearntPoints
 from tests.conftest import data_file
 
 ESTIMATORS = {
@@ -459,12 +460,61 @@ def test_inputs_are_left_alone():
         ({"classes": {0, 1, 2, 3}}, "got a set, which has none"),
         ({"classes": 4}, r"got 4\. Name the labels in their order, such as \[0, 1, 2, 3\]"),
         ({"class_weight": "heavy"}, "class_weight"),
+        ({"cost": ["squared", "absolute"]}, "one cost; .*GeometricClassifierCV chooses among"),
+        ({"shared": ["squared"]}, "shared must be one cost; "),
+        ({"classes": [0, 1, 2, 3, None]}, "classes has a missing label .* at position 4"),
+        ({"classes": [0, 1, np.nan, 2, 3]}, "classes has a missing label .* at position 2"),
+        ({"fit_intercept": "no"}, "fit_intercept must be True or False; got 'no'"),
+        ({"fit_intercept": 1}, "fit_intercept must be True or False; got 1"),
     ],
 )
 def test_bad_settings_are_explained(settings, message):
     X, y = ordered()
     with pytest.raises(ValueError, match=message):
         GeometricClassifier(**settings).fit(X, y)
+
+
+@each_estimator
+def test_a_learnt_cost_is_refused(model):
+    X, y = ordered()
+    for option in {"cost", "shared"} & model.get_params().keys():
+        learnt = LearntPoints(np.arange(4.0)[:, None])
+        with pytest.raises(TypeError, match=rf"{option} must be .*LearntPoints.*attribute `cost`"):
+            clone(model).set_params(**{option: learnt}).fit(X, y)
+    GeometricClassifier(LearntPoints(np.arange(4.0)[:, None]).cost).fit(X, y)
+
+
+@each_estimator
+def test_flags_of_numpy_are_flags(model):
+    X, y = ordered()
+    assert not clone(model).set_params(fit_intercept=np.False_).fit(X, y).intercept_.any()
+
+
+@each_estimator
+@pytest.mark.parametrize("wrap", [pd.Series, np.asarray, lambda y: pd.DataFrame({"y": y})])
+def test_intervals_are_no_labels(model, wrap):
+    X, _ = ordered()
+    with pytest.raises(ValueError, match=r"y holds intervals.*pass labels=.* to pd\.cut"):
+        clone(model).fit(X, wrap(pd.cut(X[:, 0], 4)))
+
+
+def test_several_decisions_are_refused_after_the_fit_too():
+    X, y = ordered()
+    model = GeometricClassifier().fit(X, y)
+    with pytest.raises(ValueError, match=r"decision must be one of .*got \['median', 'mode'\]"):
+        model.set_params(decision=["median", "mode"]).predict(X)
+
+
+@each_estimator
+@pytest.mark.parametrize("kind", [object, "category", "string"])
+def test_features_that_are_text_are_refused_with_the_way_on(model, kind):
+    X, y = ordered()
+    table = pd.DataFrame(X, columns=["a", "b", "c"])
+    fitted = clone(model).fit(table, y)
+    table["c"] = pd.Series(np.array(["A", "B"])[y % 2]).astype(kind)
+    for call in (lambda: clone(model).fit(table, y), lambda: fitted.predict(table)):
+        with pytest.raises(ValueError, match=r"to float: '[AB]'.*ColumnTransformer.*OneHotEncoder"):
+            call()
 
 
 def test_bad_samples_are_explained():
@@ -718,6 +768,25 @@ def test_numbers_at_uneven_distances_are_warned_of(cost, kind):
     GeometricClassifier(cost, classes=[1, 2, 3, 4, 5]).fit(X, np.array([1, 2, 3, 5])[y])
     GeometricClassifier(cost).fit(X, pd.Series(pd.Categorical(labels[y], labels, ordered=True)))
     GeometricClassifier("zero-one").fit(X, labels[y])
+
+
+@pytest.mark.parametrize("unit", ["D", "s", "ns"])
+def test_dates_at_uneven_distances_are_warned_of(unit):
+    X, y = ordered(classes=4)
+    days = np.array(["2026-01-01", "2026-01-02", "2026-01-05", "2026-02-01"]).astype(f"M8[{unit}]")
+    for labels in (days, days - days[0]):
+        with pytest.warns(UserWarning, match=r"not evenly spaced.*name all classes in `classes`"):
+            GeometricClassifier().fit(X, labels[y])
+        GeometricClassifier(classes=labels).fit(X, labels[y])
+    with pytest.warns(UserWarning, match="not evenly spaced") as found:
+        by_rank = GeometricClassifier().fit(X, days[y])
+    # What the warning advises.
+    advised = re.search(r"cost=(LineCost\(.*?, p=2\))", str(found[0].message))
+    there = eval(advised[1], {"LineCost": LineCost, "np": np, "y": days[y]})
+    assert torch.equal(there.positions.double(), torch.tensor([0.0, 1.0, 4.0, 31.0]).double())
+    assert not np.allclose(GeometricClassifier(there).fit(X, days[y]).coef_, by_rank.coef_)
+    even = np.array(["2026-01-01", "2026-01-02", "2026-01-03", "2026-01-04"]).astype(days.dtype)
+    GeometricClassifier().fit(X, even[y])
 
 
 @pytest.mark.parametrize("labels", [[3, 4, 5, 6], [-10, 0, 10, 20]], ids=str)

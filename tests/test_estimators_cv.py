@@ -216,6 +216,10 @@ def test_a_fold_without_weight_is_refused():
         ({"scales": [0.0]}, r"scales\[0\] must be a positive number"),
         ({"scales": "wide"}, "scales must be a list of at least one number"),
         ({"scoring": "no such"}, "no such"),
+        ({"scoring": ["accuracy"]}, r"scoring must be .* one scorer.*got \['accuracy'\]"),
+        ({"scoring": {"a": "accuracy"}}, "scoring must be .* one scorer"),
+        ({"average": "yes"}, "average must be True or False; got 'yes'"),
+        ({"cost": ["squared", 3.0]}, "cost is between outputs of shape"),
         ({"cv": 1}, "k-fold"),
     ],
 )
@@ -287,3 +291,16 @@ def test_class_weights_count_in_fits_but_not_in_scores(class_weight, decision):
         model.fit(X, y, sample_weight=weight)
         found = [model.scores_[f"split{k}_score"][1] for k in range(3)]
         np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_a_score_that_is_no_number_is_refused_with_its_scorer_and_fold(value):
+    X, y = ordered()
+    last = X[-1, 0]
+
+    def fickle(model, X, y):
+        return value if last in X[:, 0] and model.alpha < 1 else 1.0
+
+    model = GeometricClassifierCV(scoring=fickle, cv=KFold(3), alphas=(1.0, 0.1))
+    with pytest.raises(ValueError, match=rf"fickle.* gave {value} in fold 2, counted from 0"):
+        model.fit(X, y)

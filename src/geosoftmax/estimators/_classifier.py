@@ -9,7 +9,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from geosoftmax.estimators._fitting import Fit, fit_linear
 from geosoftmax.estimators._linear import LinearGeometric, set_fitted
-from geosoftmax.estimators._reading import read_cost, read_count, read_number, rule_for
+from geosoftmax.estimators._reading import (
+    read_cost,
+    read_count,
+    read_flag,
+    read_number,
+    rule_for,
+)
 
 __all__ = ["GeometricClassifier"]
 
@@ -157,6 +163,7 @@ class GeometricClassifier(LinearGeometric):
         """
         alpha, tol = read_number("alpha", self.alpha), read_number("tol", self.tol, positive=True)
         max_iter = read_count("max_iter", self.max_iter)
+        fit_intercept = read_flag("fit_intercept", self.fit_intercept)
         X, target, weight, _ = self._read(X, y, sample_weight)
         cost = read_cost(self.cost, self.scale, len(self.classes_))
         rule = rule_for(self.decision, [cost])
@@ -164,7 +171,7 @@ class GeometricClassifier(LinearGeometric):
         if shared is not None:
             shared = read_cost(shared, 1.0, len(self.classes_), "shared")
         design, found = fit_linear(
-            X, target, weight, cost, alpha, bool(self.fit_intercept), tol, max_iter, shared
+            X, target, weight, cost, alpha, fit_intercept, tol, max_iter, shared
         )
         warn_unless_converged(found, tol)
         set_fitted(self, *design.coefficients(found.V), cost, rule, X.dtype)

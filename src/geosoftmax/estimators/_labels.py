@@ -12,8 +12,8 @@ from geosoftmax.costs.base import Cost
 from geosoftmax.estimators._reading import read_costs
 
 
-def check_labels_present(y: Any) -> None:
-    """Refuse missing labels, and say where the first is."""
+def check_labels(y: Any) -> None:
+    """Refuse missing labels, and say where the first is; refuse intervals."""
     typed = hasattr(y, "dtype") or hasattr(y, "__array__")
     # Made an array of text, a list would have "nan" for NaN.
     labels = np.asarray(y) if typed else np.asarray(y, dtype=object)
@@ -29,6 +29,11 @@ def check_labels_present(y: Any) -> None:
         raise ValueError(
             f"y has {count} missing label{'' if count == 1 else 's'} (None or NaN), the first in "
             f"row {row}, counted from 0. Leave out the samples without a label."
+        )
+    if labels.size and hasattr(labels.flat[0], "closed"):
+        raise ValueError(
+            "y holds intervals, as pandas.cut makes them. To name the classes, pass labels=[…] to "
+            "pd.cut or pd.qcut. labels=False numbers them."
         )
 
 
@@ -161,16 +166,20 @@ def warn_of_order(y: np.ndarray, order: Any, costs: list[Any], ranked: bool) -> 
 def warn_of_gaps(labels: np.ndarray, cost: Any) -> None:
     """Warn if labels are unevenly spaced numbers, and a named cost spaces them evenly."""
     named = [one for one in read_costs(cost) if isinstance(one, str) and one != "zero-one"]
-    if not named or len(labels) < 3 or labels.dtype.kind not in "iuf":
+    kind = labels.dtype.kind
+    if not named or len(labels) < 3 or kind not in "iufmM":
         return
-    gaps = np.diff(labels.astype(np.float64))
+    shown, positions = labels[:10].tolist(), "np.unique(y)"
+    if kind in "mM":  # dates, or times between them
+        shown = labels[:10].astype(str).tolist()
+        positions = "(np.unique(y) - y.min()) / np.timedelta64(1, 'D')"
+    gaps = np.diff(labels if kind in "mM" else labels.astype(np.float64)).astype(np.float64)
     if gaps.max() > (1 + 1e-6) * gaps.min():
         power = 1 if named[0] == "absolute" else 2
         warnings.warn(
-            f"the labels {labels.tolist()[:10]} are not evenly spaced, but are taken as 0, 1, 2, "
-            f"…. If their distances matter, pass cost=LineCost(np.unique(y), p={power}). If only "
-            "their order matters, or if some classes do not occur here, name all classes in "
-            "`classes`.",
+            f"the labels {shown} are not evenly spaced, but are taken as 0, 1, 2, …. If their "
+            f"distances matter, pass cost=LineCost({positions}, p={power}). If only their order "
+            "matters, or if some classes do not occur here, name all classes in `classes`.",
             UserWarning,
             stacklevel=4,
         )
@@ -209,6 +218,12 @@ def read_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
     if ordered.ndim != 1:
         raise ValueError(
             f"classes must be a list of labels; got an array with {ordered.ndim} axes."
+        )
+    missing = [k for k, label in enumerate(classes) if _is_missing(label)]
+    if missing:
+        raise ValueError(
+            f"classes has a missing label (None or NaN) at position {missing[0]}, counted from 0. "
+            "Leave it out."
         )
     place = {label: k for k, label in enumerate(ordered.tolist())}
     if len(place) < len(ordered):

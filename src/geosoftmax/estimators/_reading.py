@@ -13,6 +13,7 @@ from torch import Tensor
 
 from geosoftmax.costs import DenseCost, LineCost, ZeroOneCost
 from geosoftmax.costs.base import Cost
+from geosoftmax.learnt import LearntCost
 
 NAMED_COSTS = ("squared", "absolute", "zero-one")
 DECISIONS = ("auto", "median", "mean", "mode", "cost", "scores")
@@ -21,10 +22,20 @@ DECISIONS = ("auto", "median", "mean", "mode", "cost", "scores")
 def read_cost(cost: Any, scale: Any, n_classes: int, name: str = "cost") -> Cost:
     """Return ``scale · cost`` between the classes."""
     factor = read_number("scale", scale, positive=True)
+    wanted = f"{name} must be {', '.join(map(repr, NAMED_COSTS))}, a matrix or a Cost"
+    if isinstance(cost, LearntCost):
+        raise TypeError(
+            f"{wanted}; got {cost!r}, which modules of geosoftmax.nn learn. Pass its attribute "
+            "`cost`, the current cost."
+        )
+    if _is_list_of_costs(cost):
+        raise ValueError(
+            f"{name} must be one cost; got a list of {len(cost)}. GeometricClassifierCV chooses "
+            "among a list of costs."
+        )
     if isinstance(cost, str):
         if cost not in NAMED_COSTS:
-            named = ", ".join(map(repr, NAMED_COSTS))
-            raise ValueError(f"{name} must be {named}, a matrix or a Cost; got {cost!r}.")
+            raise ValueError(f"{wanted}; got {cost!r}.")
         if cost == "zero-one":
             return ZeroOneCost(n_classes) * factor
         return LineCost(n_classes, p=2 if cost == "squared" else 1) * factor
@@ -49,9 +60,15 @@ def read_costs(cost: Any) -> list[Any]:
     if isinstance(cost, (list, tuple)):
         if len(cost) == 0:
             raise ValueError("cost is an empty list; pass at least one cost.")
-        if all(isinstance(one, (str, Cost)) or np.ndim(one) == 2 for one in cost):
+        if _is_list_of_costs(cost) or all(np.ndim(one) == 2 for one in cost):
             return list(cost)
     return [cost]
+
+
+def _is_list_of_costs(cost: Any) -> bool:
+    """Return whether at least one of a list can only be a cost, and not a row of a matrix."""
+    known = (str, Cost, LearntCost)
+    return isinstance(cost, (list, tuple)) and any(isinstance(one, known) for one in cost)
 
 
 def read_decisions(decision: Any) -> list[Any]:
@@ -146,6 +163,13 @@ def read_numbers(name: str, values: Any, *, positive: bool = False) -> list[floa
     if isinstance(values, str) or np.ndim(values) != 1 or len(values) == 0:
         raise ValueError(f"{name} must be a list of at least one number; got {values!r}.")
     return [read_number(f"{name}[{k}]", value, positive=positive) for k, value in enumerate(values)]
+
+
+def read_flag(name: str, value: Any) -> bool:
+    """Return True or False."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise ValueError(f"{name} must be True or False; got {value!r}.")
 
 
 def read_count(name: str, value: Any) -> int:
