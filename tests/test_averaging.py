@@ -123,6 +123,21 @@ def test_a_weight_of_two_is_two_samples(decision):
     assert (one.scores_["weight"] > 0).sum() > 1
 
 
+def test_losses_that_weigh_candidates_use_sample_weights_without_class_weights():
+    X, y = ordered(n=90)
+    counts = np.random.default_rng(0).integers(1, 4, size=len(y))
+    model = GeometricClassifierCV(
+        average=True, scoring="accuracy", class_weight={0: 8.0, 3: 0.1}, **SETTINGS
+    ).fit(X, y, sample_weight=counts)
+    shares = [counts[test].sum() for _, test in SETTINGS["cv"].split(X)]
+    folds = [model.scores_[f"split{k}_score"] for k in range(4)]
+    losses = 1 - np.average(folds, axis=0, weights=shares)
+    least = losses.min()
+    expected = np.exp((least - losses) / np.sqrt(least * (1 - least) / counts.sum()))
+    expected[expected < 0.01] = 0
+    np.testing.assert_allclose(model.scores_["weight"], expected / expected.sum(), atol=1e-9)
+
+
 @pytest.mark.parametrize("decision", ["median", "mean", "mode"])
 def test_one_decision_is_taken_from_the_mean_distribution(decision):
     X, y = ordered(classes=6)

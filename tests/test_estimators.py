@@ -18,7 +18,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV, CalibrationDisplay
 from sklearn.ensemble import VotingClassifier
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
@@ -35,6 +35,7 @@ from geosoftmax import (
     geometric_softmax,
 )
 from geosoftmax.estimators import GeometricClassifier, GeometricClassifierCV
+from geosoftmax.nn import LearntPoints
 from tests.conftest import data_file
 
 ESTIMATORS = {
@@ -347,6 +348,15 @@ def test_balanced_weights_with_a_class_that_never_occurs():
     np.testing.assert_allclose(balanced.coef_, expected.coef_, atol=1e-7)
 
 
+def test_balanced_weights_with_a_class_without_weight():
+    X, y = ordered()
+    weight = (y != 1) * np.linspace(0.5, 2.0, len(y))
+    model = GeometricClassifier(class_weight="balanced", classes=range(4), tol=1e-9)
+    balanced = model.fit(X, y, sample_weight=weight)
+    without = clone(model).fit(X[y != 1], y[y != 1], sample_weight=weight[y != 1])
+    np.testing.assert_allclose(balanced.coef_, without.coef_, atol=1e-7)
+
+
 def test_weights_that_leave_one_class():
     X, y = ordered()
     with pytest.raises(ValueError, match="have only one class, 1"):
@@ -450,12 +460,61 @@ def test_inputs_are_left_alone():
         ({"classes": {0, 1, 2, 3}}, "got a set, which has none"),
         ({"classes": 4}, r"got 4\. Name the labels in their order, such as \[0, 1, 2, 3\]"),
         ({"class_weight": "heavy"}, "class_weight"),
+        ({"cost": ["squared", "absolute"]}, "one cost; .*GeometricClassifierCV chooses among"),
+        ({"shared": ["squared"]}, "shared must be one cost; "),
+        ({"classes": [0, 1, 2, 3, None]}, "classes has a missing label .* at position 4"),
+        ({"classes": [0, 1, np.nan, 2, 3]}, "classes has a missing label .* at position 2"),
+        ({"fit_intercept": "no"}, "fit_intercept must be True or False; got 'no'"),
+        ({"fit_intercept": 1}, "fit_intercept must be True or False; got 1"),
     ],
 )
 def test_bad_settings_are_explained(settings, message):
     X, y = ordered()
     with pytest.raises(ValueError, match=message):
         GeometricClassifier(**settings).fit(X, y)
+
+
+@each_estimator
+def test_a_learnt_cost_is_refused(model):
+    X, y = ordered()
+    for option in {"cost", "shared"} & model.get_params().keys():
+        learnt = LearntPoints(np.arange(4.0)[:, None])
+        with pytest.raises(TypeError, match=rf"{option} must be .*LearntPoints.*attribute `cost`"):
+            clone(model).set_params(**{option: learnt}).fit(X, y)
+    GeometricClassifier(LearntPoints(np.arange(4.0)[:, None]).cost).fit(X, y)
+
+
+@each_estimator
+def test_flags_of_numpy_are_flags(model):
+    X, y = ordered()
+    assert not clone(model).set_params(fit_intercept=np.False_).fit(X, y).intercept_.any()
+
+
+@each_estimator
+@pytest.mark.parametrize("wrap", [pd.Series, np.asarray, lambda y: pd.DataFrame({"y": y})])
+def test_intervals_are_no_labels(model, wrap):
+    X, _ = ordered()
+    with pytest.raises(ValueError, match=r"y holds intervals.*pass labels=.* to pd\.cut"):
+        clone(model).fit(X, wrap(pd.cut(X[:, 0], 4)))
+
+
+def test_several_decisions_are_refused_after_the_fit_too():
+    X, y = ordered()
+    model = GeometricClassifier().fit(X, y)
+    with pytest.raises(ValueError, match=r"decision must be one of .*got \['median', 'mode'\]"):
+        model.set_params(decision=["median", "mode"]).predict(X)
+
+
+@each_estimator
+@pytest.mark.parametrize("kind", [object, "category", "string"])
+def test_features_that_are_text_are_refused_with_the_way_on(model, kind):
+    X, y = ordered()
+    table = pd.DataFrame(X, columns=["a", "b", "c"])
+    fitted = clone(model).fit(table, y)
+    table["c"] = pd.Series(np.array(["A", "B"])[y % 2]).astype(kind)
+    for call in (lambda: clone(model).fit(table, y), lambda: fitted.predict(table)):
+        with pytest.raises(ValueError, match=r"to float: '[AB]'.*ColumnTransformer.*OneHotEncoder"):
+            call()
 
 
 def test_bad_samples_are_explained():
@@ -711,6 +770,25 @@ def test_numbers_at_uneven_distances_are_warned_of(cost, kind):
     GeometricClassifier("zero-one").fit(X, labels[y])
 
 
+@pytest.mark.parametrize("unit", ["D", "s", "ns"])
+def test_dates_at_uneven_distances_are_warned_of(unit):
+    X, y = ordered(classes=4)
+    days = np.array(["2026-01-01", "2026-01-02", "2026-01-05", "2026-02-01"]).astype(f"M8[{unit}]")
+    for labels in (days, days - days[0]):
+        with pytest.warns(UserWarning, match=r"not evenly spaced.*name all classes in `classes`"):
+            GeometricClassifier().fit(X, labels[y])
+        GeometricClassifier(classes=labels).fit(X, labels[y])
+    with pytest.warns(UserWarning, match="not evenly spaced") as found:
+        by_rank = GeometricClassifier().fit(X, days[y])
+    # What the warning advises.
+    advised = re.search(r"cost=(LineCost\(.*?, p=2\))", str(found[0].message))
+    there = eval(advised[1], {"LineCost": LineCost, "np": np, "y": days[y]})
+    assert torch.equal(there.positions.double(), torch.tensor([0.0, 1.0, 4.0, 31.0]).double())
+    assert not np.allclose(GeometricClassifier(there).fit(X, days[y]).coef_, by_rank.coef_)
+    even = np.array(["2026-01-01", "2026-01-02", "2026-01-03", "2026-01-04"]).astype(days.dtype)
+    GeometricClassifier().fit(X, even[y])
+
+
 @pytest.mark.parametrize("labels", [[3, 4, 5, 6], [-10, 0, 10, 20]], ids=str)
 @pytest.mark.parametrize("dtype", [int, float, "f4"])
 def test_numbers_at_even_distances_are_their_ranks(labels, dtype):
@@ -797,3 +875,91 @@ def test_shared_weights_are_checked():
     other = TreeCost.from_dict({"a": ["dog", "cat"], "b": ["bus", "van"]})
     with pytest.raises(ValueError, match="differently"):
         GeometricClassifier(ANIMALS, shared=other).fit(X, y)
+
+
+# ------------------------------------------------------------------ names are not yet an order
+
+GRADES = ["bad", "poor", "fair", "good"]
+GRADED = {"extreme": ["good", "bad"], "middle": ["fair", "poor"]}
+
+
+def graded():
+    X, y = ordered(classes=4)
+    return X, np.array(GRADES)[y]
+
+
+def as_table(tree):
+    return pd.DataFrame(tree.matrix().numpy(), index=tree.names, columns=tree.names)
+
+
+@pytest.mark.parametrize("made", [lambda tree: tree, as_table], ids=["tree", "table"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda tree: GeometricClassifier("squared", shared=tree),
+        lambda tree: GeometricClassifier("zero-one", shared=tree, decision="median"),
+        lambda tree: GeometricClassifier(LineCost(4), shared=tree),
+        lambda tree: GeometricClassifierCV(["squared", tree], alphas=(1.0,), cv=3),
+    ],
+    ids=["shared", "decision", "line", "candidates"],
+)
+def test_names_of_a_cost_do_not_replace_the_order_of_the_classes(model, made):
+    """The leaves of a tree have some order, but "squared" would take it for that of the grades."""
+    X, y = graded()
+    column = pd.Series(pd.Categorical(y, GRADES, ordered=True))
+    wrong, right = TreeCost.from_dict(GRADED), TreeCost.from_dict(GRADED, order=GRADES)
+    message = r"\['bad', 'poor', 'fair', 'good'\].*names its outputs \['good', 'bad'.*order=\["
+    with pytest.raises(ValueError, match=f"ordered categorical.*{message}"):
+        model(made(wrong)).fit(X, column)
+    with pytest.raises(ValueError, match=f"classes is {message}"):
+        model(made(wrong)).set_params(classes=np.array(GRADES)).fit(X, y)
+    with pytest.warns(UserWarning, match=r"of the names of the cost: \['good', .*in `classes`"):
+        model(made(wrong)).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(made(wrong)).set_params(classes=wrong.names).fit(X, y)  # it is meant
+        for given, classes in ((column, None), (y, GRADES)):
+            fitted = model(made(right)).set_params(classes=classes).fit(X, given)
+            assert fitted.order_.tolist() == GRADES
+
+
+def test_the_order_of_names_is_free_where_positions_do_not_matter():
+    X, y = graded()
+    tree = TreeCost.from_dict(GRADED)
+    column = pd.Categorical(y, GRADES, ordered=True)
+    for model in (GeometricClassifier(tree), GeometricClassifier("zero-one", shared=tree)):
+        assert model.fit(X, column).order_.tolist() == list(tree.names)
+
+
+def test_a_tree_may_name_more_classes_than_a_categorical():
+    X, y = graded()
+    tree = TreeCost.from_dict({"a": ["none", "bad"], "b": ["poor", "fair", "good"]})
+    model = GeometricClassifierCV(["squared", tree], alphas=(1.0,), cv=3)
+    model.fit(X, pd.Categorical(y, GRADES, ordered=True))
+    assert model.order_.tolist() == ["none", *GRADES]
+
+
+def test_a_table_of_numbers_in_their_order_needs_no_classes():
+    X, y = ordered(classes=4)
+    table = pd.DataFrame(LineCost(4).matrix().numpy())
+    table.index = table.columns = [1, 2, 3, 4]
+    assert GeometricClassifier("squared", shared=table).fit(X, y + 1).order_.tolist() == [
+        1,
+        2,
+        3,
+        4,
+    ]
+
+
+def test_decisions_by_rank_need_the_order_too():
+    X, y = graded()
+    with pytest.warns(UserWarning, match="alphabetical order"):
+        GeometricClassifier("zero-one", decision="median").fit(X, y)
+
+
+def test_an_ordered_categorical_in_a_frame_keeps_its_order():
+    X, y = graded()
+    frame = pd.DataFrame({"grade": pd.Categorical(y, GRADES, ordered=True)})
+    with pytest.warns(DataConversionWarning):
+        model = GeometricClassifier().fit(X, frame)
+    assert model.order_.tolist() == GRADES

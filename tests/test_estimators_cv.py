@@ -4,8 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import make_scorer, mean_absolute_error
+from sklearn.metrics import get_scorer, make_scorer, mean_absolute_error
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold
+from sklearn.utils import compute_class_weight
 
 from geosoftmax import DenseCost, LineCost
 from geosoftmax.estimators import GeometricClassifier, GeometricClassifierCV
@@ -215,6 +216,10 @@ def test_a_fold_without_weight_is_refused():
         ({"scales": [0.0]}, r"scales\[0\] must be a positive number"),
         ({"scales": "wide"}, "scales must be a list of at least one number"),
         ({"scoring": "no such"}, "no such"),
+        ({"scoring": ["accuracy"]}, r"scoring must be .* one scorer.*got \['accuracy'\]"),
+        ({"scoring": {"a": "accuracy"}}, "scoring must be .* one scorer"),
+        ({"average": "yes"}, "average must be True or False; got 'yes'"),
+        ({"cost": ["squared", 3.0]}, "cost is between outputs of shape"),
         ({"cv": 1}, "k-fold"),
     ],
 )
@@ -261,3 +266,41 @@ def test_a_scorer_that_needs_numbers_says_what_to_do_with_names():
         scoring="neg_mean_absolute_error", **settings | {"classes": None}
     ).fit(X, y)
     np.testing.assert_allclose(named.scores_["mean_score"], numbers.scores_["mean_score"])
+
+
+@pytest.mark.parametrize("decision", ["mode", "median"])
+@pytest.mark.parametrize("class_weight", ["balanced", {0: 5.0, 1: 1.0, 2: 0.2, 3: 0.0}], ids=str)
+def test_class_weights_count_in_fits_but_not_in_scores(class_weight, decision):
+    """As in scikit-learn; "balanced" weights are those of all samples, as in its own CV."""
+    X, y = ordered(n=150)
+    y[y == 3] = np.where(np.arange((y == 3).sum()) % 3, 2, 3)
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, size=150)
+    settings = {"alphas": (10.0, 1.0), "cv": KFold(3), "decision": decision, "tol": 1e-8}
+    measure = MEASURES[decision]
+    of_class = class_weight
+    if class_weight == "balanced":
+        values = compute_class_weight("balanced", classes=np.arange(4), y=y, sample_weight=weight)
+        of_class = dict(enumerate(values))
+    expected = []
+    for train, test in KFold(3).split(X):
+        model = GeometricClassifier(class_weight=of_class, alpha=1.0, decision=decision, tol=1e-8)
+        model.fit(X[train], y[train], sample_weight=weight[train])
+        expected.append(get_scorer(measure)(model, X[test], y[test], sample_weight=weight[test]))
+    for options in ({}, {"scoring": measure}, {"average": True}):
+        model = GeometricClassifierCV(class_weight=class_weight, **settings, **options)
+        model.fit(X, y, sample_weight=weight)
+        found = [model.scores_[f"split{k}_score"][1] for k in range(3)]
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_a_score_that_is_no_number_is_refused_with_its_scorer_and_fold(value):
+    X, y = ordered()
+    last = X[-1, 0]
+
+    def fickle(model, X, y):
+        return value if last in X[:, 0] and model.alpha < 1 else 1.0
+
+    model = GeometricClassifierCV(scoring=fickle, cv=KFold(3), alphas=(1.0, 0.1))
+    with pytest.raises(ValueError, match=rf"fickle.* gave {value} in fold 2, counted from 0"):
+        model.fit(X, y)

@@ -9,7 +9,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from geosoftmax.estimators._fitting import Fit, fit_linear
 from geosoftmax.estimators._linear import LinearGeometric, set_fitted
-from geosoftmax.estimators._reading import read_cost, read_count, read_number, rule_for
+from geosoftmax.estimators._reading import (
+    read_cost,
+    read_count,
+    read_flag,
+    read_number,
+    rule_for,
+)
 
 __all__ = ["GeometricClassifier"]
 
@@ -52,9 +58,11 @@ class GeometricClassifier(LinearGeometric):
         All classes in order. Needed if the sorted labels are in another order, or if some classes
         do not occur in the data. The default is the names of the outputs of the cost, if it has
         them; else the order of `y`, if it is an ordered pandas categorical; else the sorted labels.
-        A fitted model stores it as `order_`.
+        Names in another order than `classes`, or than that categorical, are refused if the cost or
+        the decision needs the order: ``TreeCost.from_dict(tree, order=[...])``. A fitted model
+        stores the order as `order_`.
     class_weight : dict, "balanced", optional
-        As in scikit-learn.
+        As in scikit-learn: multiplies the sample weights.
     max_iter : int
         The largest number of steps of the optimiser.
     tol : float
@@ -155,14 +163,15 @@ class GeometricClassifier(LinearGeometric):
         """
         alpha, tol = read_number("alpha", self.alpha), read_number("tol", self.tol, positive=True)
         max_iter = read_count("max_iter", self.max_iter)
-        X, target, weight = self._read(X, y, sample_weight)
+        fit_intercept = read_flag("fit_intercept", self.fit_intercept)
+        X, target, weight, _ = self._read(X, y, sample_weight)
         cost = read_cost(self.cost, self.scale, len(self.classes_))
         rule = rule_for(self.decision, [cost])
         shared = self.shared
         if shared is not None:
             shared = read_cost(shared, 1.0, len(self.classes_), "shared")
         design, found = fit_linear(
-            X, target, weight, cost, alpha, bool(self.fit_intercept), tol, max_iter, shared
+            X, target, weight, cost, alpha, fit_intercept, tol, max_iter, shared
         )
         warn_unless_converged(found, tol)
         set_fitted(self, *design.coefficients(found.V), cost, rule, X.dtype)

@@ -22,6 +22,7 @@ from geosoftmax.estimators._reading import (
     read_costs,
     read_count,
     read_decisions,
+    read_flag,
     read_number,
     read_numbers,
     rule_for,
@@ -58,20 +59,22 @@ class GeometricClassifierCV(LinearGeometric):
         the mean squared error for ``"mean"``, the accuracy for ``"mode"`` and ``"scores"``, and
         minus the mean cost (without its scale) for ``"cost"``. With several decisions, all are
         scored as ``"auto"`` is: on a line, by minus the mean absolute error. These scores use the
-        sample weights, and so do scorers that accept ``sample_weight``.
+        sample weights, and so do scorers that accept ``sample_weight``. Class weights count in the
+        fits alone.
     decision : as for `GeometricClassifier`, or a sequence of such
         A sequence is a list of candidates. With several costs, ``"auto"`` is ``"median"`` if one of
         them is on a line, and ``"mode"`` otherwise.
     average : bool
         Average over candidates (settings with a decision), with weights
-        ``exp(-(loss - least loss) / s)``. Losses are means over the samples held out; ``s`` is the
-        standard error of the least one. Weights below a hundredth of the largest count as 0.
-        `predict_proba` is the mean of the distributions. One `decision` is taken from this mean.
-        With several, or ``"scores"``, the labels of the candidates vote: `predict` is the median of
-        the votes where the loss is the absolute error, and the mode where it is the accuracy.
-        `scoring` must be None or ``"accuracy"``.
+        ``exp(-(loss - least loss) / s)``. Losses are means over the samples held out, with their
+        sample weights; ``s`` is the standard error of the least one. Weights below a hundredth of
+        the largest count as 0. `predict_proba` is the mean of the distributions. One `decision` is
+        taken from this mean. With several, or ``"scores"``, the labels of the candidates vote:
+        `predict` is the median of the votes where the loss is the absolute error, and the mode
+        where it is the accuracy. `scoring` must be None or ``"accuracy"``.
     fit_intercept, classes, class_weight, max_iter, tol
-        As for `GeometricClassifier`.
+        As for `GeometricClassifier`. ``class_weight="balanced"`` takes the shares of the classes
+        from all samples, also in the folds, as `sklearn.linear_model.LogisticRegressionCV` does.
     n_jobs : int, optional
         The number of folds that run in parallel, as in scikit-learn.
 
@@ -175,13 +178,15 @@ class GeometricClassifierCV(LinearGeometric):
         scales = read_numbers("scales", self.scales, positive=True)
         tol = read_number("tol", self.tol, positive=True)
         max_iter = read_count("max_iter", self.max_iter)
-        X, target, weight = self._read(X, y, sample_weight)
+        fit_intercept = read_flag("fit_intercept", self.fit_intercept)
+        average = read_flag("average", self.average)
+        X, target, weight, sample_weight = self._read(X, y, sample_weight)
         given = read_costs(self.cost)
         costs = [read_cost(one, 1.0, len(self.classes_)) for one in given]
         rules = rules_for(self.decision, costs)
         task = Task(
-            X, target, weight, self.order_, rules, *self._judge(rules, costs),
-            bool(self.fit_intercept), tol, max_iter,
+            X, target, weight, sample_weight, self.order_, rules, *self._judge(rules, costs),
+            fit_intercept, tol, max_iter,
         )  # fmt: skip
         splitter: Any = check_cv(self.cv, target, classifier=True)
         splits = list(splitter.split(X, target, groups))
@@ -190,12 +195,13 @@ class GeometricClassifierCV(LinearGeometric):
             delayed(score_fold)(task, settings, alphas, *split) for split in splits
         )
         scores = np.array([fold for fold, _, _ in found])  # (folds, settings, alphas, rules)
+        _check_scores(scores, self.scoring)
         named = [one if isinstance(one, str) else repr(one) for one in given]
         self.scores_ = _table(named, scales, alphas, rules, scores)
         means = weights = scores.mean(0)
         self.average_ = None
         worst = [fit for _, _, fit in found]
-        if self.average:
+        if average:
             squares = np.array([fold for _, fold, _ in found])
             weights = weigh_settings(task, scores, squares, [test for _, test in splits])
             self.scores_["weight"] = weights.ravel()
@@ -206,7 +212,7 @@ class GeometricClassifierCV(LinearGeometric):
         self.alpha_ = alphas[at_alpha]
         self.best_score_ = float(means[at_setting, at_alpha, at_rule])
         design, last = fit_linear(
-            X, target, weight, cost, self.alpha_, task.fit_intercept, tol, max_iter
+            X, target, weight, cost, self.alpha_, fit_intercept, tol, max_iter
         )
         warn_unless_converged(max((last, *worst), key=badness), tol)
         set_fitted(self, *design.coefficients(last.V), cost, rules[at_rule], X.dtype)
@@ -236,10 +242,21 @@ class GeometricClassifierCV(LinearGeometric):
                     f"'accuracy'; got {self.scoring!r}."
                 )
             return common_measure("mode", costs), "mode"
+        if not (self.scoring is None or isinstance(self.scoring, str) or callable(self.scoring)):
+            raise ValueError(
+                "scoring must be None, or one scorer (a name such as 'accuracy', or a callable); "
+                f"got {self.scoring!r}. One measure has to choose."
+            )
         if self.scoring is not None:
             return check_scoring(GeometricClassifier(), self.scoring), ""
         rule = rules[0] if len(rules) == 1 else rule_for("auto", costs)
         return common_measure(rule, costs), rule
+
+    def _rule(self) -> str:
+        named = read_decisions(self.decision)
+        if len(named) > 1 or named == ["auto"]:
+            return self.decision_
+        return rule_for(named[0], [self.cost_])
 
     def _distributions(self, X: Any) -> np.ndarray:
         if self.average_ is None:
@@ -267,6 +284,17 @@ class GeometricClassifierCV(LinearGeometric):
         if self._voters is None:
             return super()._chosen(X)
         return self._voters.elect(read_features(self, X))
+
+
+def _check_scores(scores: np.ndarray, scoring: Any) -> None:
+    """Refuse scores that are no finite numbers, and name the scorer and the fold."""
+    wrong = np.argwhere(~np.isfinite(scores))
+    if len(wrong):
+        raise ValueError(
+            f"scoring={scoring!r} gave {scores[tuple(wrong[0])]} in fold {wrong[0][0]}, counted "
+            "from 0. Perhaps the fold lacks a class, or the scorer takes the logarithm of a "
+            "probability of 0. Pass another cv or scorer."
+        )
 
 
 def _first_of_largest(values: np.ndarray) -> tuple[int, int, int]:

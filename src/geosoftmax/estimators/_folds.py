@@ -24,7 +24,8 @@ class Task(NamedTuple):
 
     X: Any
     target: np.ndarray
-    weight: np.ndarray
+    weight: np.ndarray  # in fits: sample weights times class weights
+    sample_weight: np.ndarray  # in scores
     order: np.ndarray
     rules: list[str]
     scorer: Any
@@ -45,7 +46,7 @@ def score_fold(
     """Return scores and mean squares of losses, by setting, penalty and rule, and the worst fit."""
     X, target, weight = task.X[train], task.target[train], task.weight[train]
     total = weight.sum()
-    if not (total > 0 and task.weight[test].sum() > 0):
+    if not (total > 0 and task.sample_weight[test].sum() > 0):
         raise ValueError("a fold of cv has no sample with a positive weight; choose another cv.")
     design = Design(X, weight / total, task.fit_intercept)
     scores = np.empty((len(settings), len(alphas), len(task.rules)))
@@ -79,7 +80,7 @@ def _fitted(
 
 def _errors(task: Task, model: GeometricClassifier, test: Any) -> tuple[list[float], list[float]]:
     """Return the score of a fitted model under each rule, and the mean square of its losses."""
-    paid, target, weight = task.scorer.matrix().numpy(), task.target[test], task.weight[test]
+    paid, target, weight = task.scorer.matrix().numpy(), task.target[test], task.sample_weight[test]
     losses = [paid[target, chosen] for chosen in decided(model, task.X[test], task.rules)]
     scores = [task.perfect - float(np.average(one, weights=weight)) for one in losses]
     return scores, [float(np.average(one**2, weights=weight)) for one in losses]
@@ -87,7 +88,7 @@ def _errors(task: Task, model: GeometricClassifier, test: Any) -> tuple[list[flo
 
 def _scores(task: Task, model: GeometricClassifier, test: Any) -> list[float]:
     """Return the score of a fitted model under each rule, by a scorer of scikit-learn."""
-    X, weight = task.X[test], task.weight[test]
+    X, weight = task.X[test], task.sample_weight[test]
     weighted = "sample_weight" in inspect.signature(task.scorer).parameters
     options = {"sample_weight": weight} if weighted and (weight != weight[0]).any() else {}
     labels = task.order[task.target[test]]
@@ -112,7 +113,7 @@ def weigh_settings(
     task: Task, scores: np.ndarray, squares: np.ndarray, tests: list[Any]
 ) -> np.ndarray:
     """Return the weight of each candidate, from its losses on all samples that were held out."""
-    totals = [task.weight[test].sum() for test in tests]
+    totals = [task.sample_weight[test].sum() for test in tests]
     losses = np.average(task.perfect - scores, axis=0, weights=totals)
     squares = np.average(squares, axis=0, weights=totals)
     return weigh_candidates(losses, standard_error(losses, squares, sum(totals)))

@@ -12,16 +12,19 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from geosoftmax.costs.base import Cost
-from geosoftmax.estimators._reading import (
-    check_labels_present,
-    measure_of,
+from geosoftmax.estimators._labels import (
+    categories_of,
+    check_labels,
     read_classes,
-    read_costs,
-    read_decisions,
     read_order,
-    rule_for,
-    warn_of_alphabet,
     warn_of_gaps,
+    warn_of_order,
+)
+from geosoftmax.estimators._reading import (
+    by_rank,
+    measure_of,
+    read_costs,
+    rule_for,
     weigh,
 )
 from geosoftmax.functional import decide, geometric_softmax
@@ -126,7 +129,12 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return self.order_[self._chosen(X)]
 
-    # What a model that averages several fits does in another way.
+    # What a model of several candidates does in another way.
+
+    def _rule(self) -> str:
+        """Return the decision rule: that of the fit, unless `decision` names one."""
+        rule = rule_for(self.decision, [self.cost_])
+        return self.decision_ if self.decision == "auto" else rule
 
     def _distributions(self, X: Any) -> np.ndarray:
         """Return the distributions, with columns in the order of the cost."""
@@ -134,35 +142,42 @@ class LinearGeometric(ClassifierMixin, BaseEstimator):
 
     def _measure(self) -> Cost:
         """Return the cost of errors that the decision minimises."""
-        return measure_of(_rule(self), self.cost_)
+        return measure_of(self._rule(), self.cost_)
 
     def _values(self, X: Any) -> np.ndarray:
         """Return what `predict` maximises, with columns in the order of `classes_`."""
-        by_scores = _rule(self) == "scores"
+        by_scores = self._rule() == "scores"
         return _scores(self, X)[:, _sorted(self)] if by_scores else -self.predict_cost(X)
 
     def _chosen(self, X: Any) -> np.ndarray:
         """Return the predicted classes, as positions in `order_`."""
-        if _rule(self) == "scores":
+        if self._rule() == "scores":
             return _scores(self, X).argmax(1)
         return decide(torch.from_numpy(self._distributions(X)), self._measure()).numpy()
 
     # ------------------------------------------------------------------ reading
 
-    def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray]:
-        """Validate; set `order_` and `classes_`; return X, positions of the labels, weights."""
+    def _read(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
+        """Validate; set `order_` and `classes_`.
+
+        Return X, the positions of the labels, the weights in fits, and the sample weights alone.
+        """
         given = y
-        check_labels_present(y)
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS, order="C")
+        check_labels(y)
+        X, y = _validated(self, X, y, order="C")
         costs = [*read_costs(self.cost), *([] if self.shared is None else [self.shared])]
-        order = read_order(given, self.classes, costs)
-        warn_of_alphabet(y, order, costs)
+        ranked = by_rank(self.decision, self.cost)
+        order = read_order(given, self.classes, costs, ranked)
+        if self.classes is None and categories_of(given) is None:
+            warn_of_order(y, order, costs, ranked)
         self.order_, target = read_classes(y, order)
         self.classes_ = np.sort(self.order_)
         if order is None:
             warn_of_gaps(self.order_, self.cost)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        return X, target, weigh(weight, self.class_weight, self.order_, target, y)
+        return X, target, weigh(weight, self.class_weight, self.order_, target, y), weight
 
 
 def set_fitted(
@@ -184,18 +199,22 @@ def _sorted(model: LinearGeometric) -> np.ndarray:
     return np.argsort(model.order_)
 
 
-def _rule(model: LinearGeometric) -> str:
-    """Return the decision rule: that of the fit, unless `decision` names one."""
-    named = read_decisions(model.decision)
-    if len(named) > 1 or named == ["auto"]:
-        return model.decision_
-    return rule_for(named[0], [model.cost_])
-
-
 def read_features(model: LinearGeometric, X: Any) -> Any:
     """Return samples as a fitted model takes them, checked."""
     check_is_fitted(model)
-    return validate_data(model, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+    return _validated(model, X, reset=False)
+
+
+def _validated(model: LinearGeometric, *arrays: Any, **options: Any) -> Any:
+    try:
+        return validate_data(model, *arrays, accept_sparse="csr", dtype=FLOATS, **options)
+    except ValueError as error:
+        if "could not convert string to float" not in str(error):
+            raise
+        raise ValueError(
+            f"{error}. Features must be numbers. Encode columns of text first: a ColumnTransformer "
+            "with a OneHotEncoder for them, in a pipeline."
+        ) from error
 
 
 def _scores(model: LinearGeometric, X: Any) -> np.ndarray:

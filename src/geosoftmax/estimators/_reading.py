@@ -1,200 +1,41 @@
-"""Reading what users pass to the estimators: the order of the classes, the cost, numbers."""
+"""Reading what users pass to the estimators: costs, decisions, numbers, weights."""
 
 from __future__ import annotations
 
 import numbers
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from sklearn.utils import compute_class_weight
-from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 
 from geosoftmax.costs import DenseCost, LineCost, ZeroOneCost
 from geosoftmax.costs.base import Cost
+from geosoftmax.learnt import LearntCost
 
 NAMED_COSTS = ("squared", "absolute", "zero-one")
 DECISIONS = ("auto", "median", "mean", "mode", "cost", "scores")
 
 
-def check_labels_present(y: Any) -> None:
-    """Refuse missing labels, and say where the first is."""
-    typed = hasattr(y, "dtype") or hasattr(y, "__array__")
-    # Made an array of text, a list would have "nan" for NaN.
-    labels = np.asarray(y) if typed else np.asarray(y, dtype=object)
-    if labels.ndim == 0 or labels.dtype.kind not in "fmMO":
-        return
-    if labels.dtype.kind == "O":
-        missing = np.array([_is_missing(label) for label in labels.ravel()], dtype=bool)
-    else:
-        missing = np.isnan(labels).ravel()
-    if missing.any():
-        count = int(missing.sum())
-        row = int(missing.reshape(len(labels), -1).any(1).argmax())
-        raise ValueError(
-            f"y has {count} missing label{'' if count == 1 else 's'} (None or NaN), the first in "
-            f"row {row}, counted from 0. Leave out the samples without a label."
-        )
-
-
-def _is_missing(label: Any) -> bool:
-    if label is None:
-        return True
-    if isinstance(label, np.ndarray):
-        return False
-    try:
-        return bool(label != label)
-    except TypeError:  # pandas.NA is neither equal nor unequal to itself
-        return True
-
-
-def categories_of(y: Any) -> Any:
-    """Return the categories of an ordered pandas categorical, in their order; else None."""
-    kind: Any = getattr(y, "dtype", None)
-    return kind.categories if getattr(kind, "ordered", False) else None
-
-
-def read_order(y: Any, classes: Any, cost: Any) -> Any:
-    """Return the labels in the order of the outputs of the cost, or None if it is not known.
-
-    The order comes from the names of a cost (a taxonomy and a pandas table have them), else from
-    `classes`, else from an ordered categorical.
-    """
-    names = _names_of(cost)
-    if names is None:
-        return categories_of(y) if classes is None else classes
-    listed = list(classes) if np.iterable(classes) else classes
-    if classes is not None and listed != list(names):
-        raise ValueError(
-            f"classes is {listed}, but the cost names its outputs {list(names)}. Do not "
-            "pass `classes`: labels are then matched by these names."
-        )
-    unknown = sorted(set(np.unique(np.asarray(y)).tolist()) - set(names), key=str)
-    if unknown:
-        raise ValueError(
-            f"y has labels that the cost does not name: {unknown[:10]}; it names {list(names)}."
-        )
-    return names
-
-
-def _names_of(cost: Any) -> tuple[Any, ...] | None:
-    given = [_names_of_outputs(one) for one in read_costs(cost)]
-    named = list(dict.fromkeys(tuple(names) for names in given if names is not None))
-    if len(named) > 1:
-        raise ValueError(
-            "the costs name their outputs differently, or in another order. Pass costs with the "
-            "same names, in the same order."
-        )
-    return named[0] if named else None
-
-
-def _names_of_outputs(cost: Any) -> Any:
-    """Return the names that a cost has, or the labels of a pandas table."""
-    columns = getattr(cost, "columns", None)
-    if columns is None:
-        return getattr(cost, "names", None)
-    rows, columns = cost.index.tolist(), columns.tolist()
-    if columns == list(range(len(columns))) == rows:  # as a table has without labels
-        return None
-    if rows != columns:
-        raise ValueError(
-            f"the rows of the cost are labelled {rows}, but its columns {columns}. Give both the "
-            "classes, in the same order: C.loc[names, names]."
-        )
-    return rows
-
-
-def warn_of_alphabet(y: np.ndarray, order: Any, cost: Any) -> None:
-    """Warn if positions matter, and only the alphabet gives them."""
-    if order is not None or not any(map(_by_position, read_costs(cost))):
-        return
-    found = np.unique(y)
-    if len(found) > 2 and found.dtype.kind in "UO" and isinstance(found[0], str):
-        warnings.warn(
-            f"the classes are in alphabetical order: {found.tolist()[:10]}. This cost depends on "
-            "their order. Name the classes in order in `classes`, or use an ordered pandas "
-            "categorical.",
-            UserWarning,
-            stacklevel=4,
-        )
-
-
-def warn_of_gaps(labels: np.ndarray, cost: Any) -> None:
-    """Warn if labels are unevenly spaced numbers, and a named cost spaces them evenly."""
-    named = [one for one in read_costs(cost) if isinstance(one, str) and one != "zero-one"]
-    if not named or len(labels) < 3 or labels.dtype.kind not in "iuf":
-        return
-    gaps = np.diff(labels.astype(np.float64))
-    if gaps.max() > (1 + 1e-6) * gaps.min():
-        power = 1 if named[0] == "absolute" else 2
-        warnings.warn(
-            f"the labels {labels.tolist()[:10]} are not evenly spaced, but are taken as 0, 1, 2, "
-            f"…. If their distances matter, pass cost=LineCost(np.unique(y), p={power}). If only "
-            "their order matters, or if some classes do not occur here, name all classes in "
-            "`classes`.",
-            UserWarning,
-            stacklevel=4,
-        )
-
-
-def _by_position(cost: Any) -> bool:
-    if isinstance(cost, str):
-        return cost != "zero-one"
-    # If a cost has names, these have given the order already.
-    return not isinstance(cost, Cost) or cost.structure != "equal"
-
-
-def read_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return the classes in their order, and the position of each label of `y` among them."""
-    check_classification_targets(y)
-    found, target = np.unique(y, return_inverse=True)
-    if classes is None:
-        return found, target
-    if isinstance(classes, str):
-        listed = [label.strip() for label in classes.split(",")]
-        raise ValueError(f"classes must be a list of labels, such as {listed}; got {classes!r}.")
-    if isinstance(classes, (set, frozenset)):
-        raise ValueError(
-            "classes must be a list of labels in their order; got a set, which has none."
-        )
-    ordered = np.asarray(classes)
-    if ordered.ndim == 0:
-        raise ValueError(
-            f"classes must be a list of labels; got {classes!r}. Name the labels in their order, "
-            f"such as {found.tolist()[:10]}."
-        )
-    if ordered.ndim != 1:
-        raise ValueError(
-            f"classes must be a list of labels; got an array with {ordered.ndim} axes."
-        )
-    place = {label: k for k, label in enumerate(ordered.tolist())}
-    if len(place) < len(ordered):
-        raise ValueError(f"classes has a label twice: {ordered.tolist()}.")
-    unknown = [label for label in found.tolist() if label not in place]
-    if unknown:
-        remedy = "Add them to classes, in order, or remove these samples."
-        if unknown == list(range(len(unknown))):
-            remedy = (
-                "If a meta-estimator such as VotingClassifier numbered them, number the labels "
-                "yourself, 0, 1, 2, … in their order, and leave `classes` out."
-            )
-        raise ValueError(
-            f"y has labels that are not in classes: {unknown}; classes is {ordered.tolist()}. "
-            f"{remedy}"
-        )
-    return ordered, np.array([place[label] for label in found.tolist()])[target]
-
-
 def read_cost(cost: Any, scale: Any, n_classes: int, name: str = "cost") -> Cost:
     """Return ``scale · cost`` between the classes."""
     factor = read_number("scale", scale, positive=True)
+    wanted = f"{name} must be {', '.join(map(repr, NAMED_COSTS))}, a matrix or a Cost"
+    if isinstance(cost, LearntCost):
+        raise TypeError(
+            f"{wanted}; got {cost!r}, which modules of geosoftmax.nn learn. Pass its attribute "
+            "`cost`, the current cost."
+        )
+    if _is_list_of_costs(cost):
+        raise ValueError(
+            f"{name} must be one cost; got a list of {len(cost)}. GeometricClassifierCV chooses "
+            "among a list of costs."
+        )
     if isinstance(cost, str):
         if cost not in NAMED_COSTS:
-            named = ", ".join(map(repr, NAMED_COSTS))
-            raise ValueError(f"{name} must be {named}, a matrix or a Cost; got {cost!r}.")
+            raise ValueError(f"{wanted}; got {cost!r}.")
         if cost == "zero-one":
             return ZeroOneCost(n_classes) * factor
         return LineCost(n_classes, p=2 if cost == "squared" else 1) * factor
@@ -219,9 +60,15 @@ def read_costs(cost: Any) -> list[Any]:
     if isinstance(cost, (list, tuple)):
         if len(cost) == 0:
             raise ValueError("cost is an empty list; pass at least one cost.")
-        if all(isinstance(one, (str, Cost)) or np.ndim(one) == 2 for one in cost):
+        if _is_list_of_costs(cost) or all(np.ndim(one) == 2 for one in cost):
             return list(cost)
     return [cost]
+
+
+def _is_list_of_costs(cost: Any) -> bool:
+    """Return whether at least one of a list can only be a cost, and not a row of a matrix."""
+    known = (str, Cost, LearntCost)
+    return isinstance(cost, (list, tuple)) and any(isinstance(one, known) for one in cost)
 
 
 def read_decisions(decision: Any) -> list[Any]:
@@ -256,6 +103,13 @@ def rule_for(decision: Any, costs: Sequence[Cost]) -> str:
     if on_line and not on_tree:
         return "median"
     return "cost" if len(costs) == 1 else "mode"  # different costs cannot be compared
+
+
+def by_rank(decision: Any, cost: Any) -> bool:
+    """Return whether a decision counts in ranks, or positions; on trees it is refused later."""
+    rules = [one for one in read_decisions(decision) if isinstance(one, str)]
+    on_tree = any(getattr(one, "structure", None) == "tree" for one in read_costs(cost))
+    return not on_tree and ("median" in rules or "mean" in rules)
 
 
 def measure_of(decision: str, cost: Cost) -> Cost:
@@ -311,6 +165,13 @@ def read_numbers(name: str, values: Any, *, positive: bool = False) -> list[floa
     return [read_number(f"{name}[{k}]", value, positive=positive) for k, value in enumerate(values)]
 
 
+def read_flag(name: str, value: Any) -> bool:
+    """Return True or False."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise ValueError(f"{name} must be True or False; got {value!r}.")
+
+
 def read_count(name: str, value: Any) -> int:
     """Return a positive integer."""
     if isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1:
@@ -323,11 +184,12 @@ def weigh(
 ) -> np.ndarray:
     """Return sample weights times class weights; check that two classes have positive weight."""
     if class_weight is not None:
-        if isinstance(class_weight, str):  # "balanced", among the classes that occur
-            seen = np.unique(target[weight > 0]) if (weight > 0).any() else np.unique(target)
+        if isinstance(class_weight, str):  # "balanced", among the classes that have a weight
+            used = weight > 0
+            seen = np.unique(target[used])
             of_class = np.zeros(len(classes))
             of_class[seen] = compute_class_weight(
-                class_weight, classes=classes[seen], y=y, sample_weight=weight
+                class_weight, classes=classes[seen], y=y[used], sample_weight=weight[used]
             )
         else:
             of_class = compute_class_weight(class_weight, classes=classes, y=y)
