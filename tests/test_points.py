@@ -13,6 +13,7 @@ from geosoftmax import (
     geometric_logistic_loss,
     geometric_softmax,
     locate,
+    peaks,
     point_target,
     sinkhorn_potential,
     spread,
@@ -21,6 +22,7 @@ from geosoftmax.continuous import Box, Measure, PowerCost
 from geosoftmax.continuous import geometric_softmax as continuous_softmax
 from geosoftmax.continuous import sinkhorn_potential as continuous_potential
 from tests.conftest import assert_close, compiles
+from tests.generators import randn
 
 SHAPES = [(7,), (1,), (5, 9), (1, 6), (41, 3), (3, 4, 5)]
 RULES = ("local mean", "mode", "mean", "median")
@@ -395,3 +397,60 @@ def test_points_with_half_of_their_coordinates_are_refused():
     points = torch.tensor([[1.0, 2.0], [1.0, float("nan")]])
     with pytest.raises(ValueError, match=r"1 of 2 points have NaN in some coordinates only"):
         point_target(points, (4, 5))
+
+
+# ------------------------------------------------------------------ peaks
+
+
+@pytest.mark.parametrize("shape", [(24,), (12, 16), (6, 7, 8)], ids=str)
+def test_peaks_of_targets(shape):
+    corners = torch.tensor([[0.25] * len(shape), [side - 2.0 for side in shape]]).double()
+    one, other = point_target(corners, shape).alpha
+    maps = torch.stack([0.3 * one + 0.7 * other, one, 0.98 * one + 0.02 * other])
+    points, mass = peaks(maps, dim=last(shape))
+    assert_close(points[0], corners.flip(0))
+    assert_close(mass, torch.tensor([[0.7, 0.3], [1, 0], [0.98, 0]], dtype=torch.float64))
+    assert points[1:, 1].isnan().all()
+    assert_close(points[1:, 0], corners[:1].expand(2, -1))
+
+
+def test_peaks_against_scipy():
+    """Patches of any shape, some of which touch at a corner alone."""
+    maps = torch.rand(20, 9, 11, generator=torch.Generator().manual_seed(0)).double()
+    maps = torch.where(maps > 0.75, maps, 0.0)
+    maps /= maps.sum((1, 2), keepdim=True)
+    points, mass = peaks(maps.reshape(4, 5, 9, 11))
+    for k, one in enumerate(maps.numpy()):
+        labels, count = ndimage.label(one > 0, structure=np.ones((3, 3)))
+        numbers = np.arange(1, count + 1)
+        weights = ndimage.sum_labels(one, labels, numbers)
+        centres = np.array(ndimage.center_of_mass(one, labels, numbers))
+        order = [i for i in np.argsort(-weights, kind="stable") if weights[i] >= 0.05]
+        found = mass.flatten(0, 1)[k]
+        assert_close(found[: len(order)], torch.tensor(weights[order]))
+        assert not found[len(order) :].any()
+        assert_close(points.flatten(0, 1)[k, : len(order)], torch.tensor(centres[order]))
+
+
+def test_gradients_of_peaks():
+    logits = randn(3, 6, 7, seed=4).requires_grad_()
+    inside = (randn(3, 6, 7, seed=5) > 0.3).double()
+
+    def read(f):
+        mass = f.exp() * inside
+        found = peaks(mass / mass.sum((1, 2), keepdim=True))
+        return found.points.nan_to_num(), found.mass
+
+    assert read(logits)[1].shape[1] > 1
+    assert torch.autograd.gradcheck(read, logits)
+
+
+def test_faint_pixels_join_no_peak():
+    alpha = torch.full((5, 5), 1e-5, dtype=torch.float64)
+    alpha[1, 1], alpha[3, 4] = 0.6, 0.4 - 23e-5
+    assert_close(peaks(alpha).points, torch.tensor([[1, 1], [3, 4]]).double())
+    assert peaks(alpha, faint=1e-6).mass.shape == (1,)
+    assert peaks(alpha[None][:0]).points.shape == (0, 0, 2)
+    for name in ("least", "faint"):
+        with pytest.raises(ValueError, match=f"{name} must be a share"):
+            peaks(alpha, **{name: 0})

@@ -20,6 +20,7 @@ from geosoftmax.functional.entropy import (
     sinkhorn_potential,
 )
 from geosoftmax.functional.losses import geometric_logistic_loss
+from geosoftmax.functional.peaks import peaks
 from geosoftmax.functional.points import locate, point_target, spread
 from geosoftmax.functional.potential import (
     potential_logistic_loss,
@@ -36,6 +37,7 @@ __all__ = [
     "geometric_softmax",
     "hausdorff_divergence",
     "locate",
+    "peaks",
     "point_target",
     "potential_logistic_loss",
     "potential_softmax",

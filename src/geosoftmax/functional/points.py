@@ -172,8 +172,7 @@ def locate(
     local mean [3.25, 7.5]
     mean [4.8, 6.0]
     """
-    mass, valid = _read(alpha, dim)
-    sides = tuple(mass.shape[mass.dim() - len(_axes(dim)) :])
+    mass, sides, valid = read_mass(alpha, dim)
     check_reading(rule, window, sides)
     if rule == "local mean":
         asked = [min(WINDOW, side) if window is None else window for side in sides]
@@ -226,8 +225,7 @@ def spread(alpha: Tensor, *, dim: int | tuple[int, ...] = (-2, -1)) -> Tensor:
     >>> round(float(spread(here)), 6), round(float(spread((here + there) / 2)), 6)
     (0.0, 3.0)
     """
-    mass, valid = _read(alpha, dim)
-    sides = tuple(mass.shape[mass.dim() - len(_axes(dim)) :])
+    mass, sides, valid = read_mass(alpha, dim)
     total = torch.zeros((), dtype=mass.dtype, device=mass.device)
     for marginal in _marginals(mass, sides):
         mean = _mean(marginal)
@@ -246,12 +244,13 @@ def spread(alpha: Tensor, *, dim: int | tuple[int, ...] = (-2, -1)) -> Tensor:
 # ------------------------------------------------------------------ the rules
 
 
-def _axes(dim: int | tuple[int, ...]) -> tuple[int, ...]:
-    return (dim,) if isinstance(dim, int) else tuple(dim)
+def read_mass(
+    alpha: Tensor, dim: int | tuple[int, ...]
+) -> tuple[Tensor, tuple[int, ...], Tensor | None]:
+    """Return the mass, normalised, in float64, with its grid last; its sides; the valid rows.
 
-
-def _read(alpha: Tensor, dim: int | tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
-    """Return the mass, normalised, in float64, with its grid last; and which rows are valid."""
+    The last is None where values were checked.
+    """
     axes = check_map(alpha, dim, SUM_TOLERANCE)
     n = len(axes)
     mass = wide(alpha.movedim(axes, tuple(range(-n, 0))))
@@ -260,7 +259,7 @@ def _read(alpha: Tensor, dim: int | tuple[int, ...]) -> tuple[Tensor, Tensor | N
     if not is_readable(alpha):
         flat = mass.flatten(-n)
         valid = (flat >= 0).all(-1) & ((flat.sum(-1) - 1).abs() <= SUM_TOLERANCE[alpha.dtype])
-    return mass / total, valid
+    return mass / total, tuple(mass.shape[mass.dim() - n :]), valid
 
 
 def _marginals(mass: Tensor, sides: tuple[int, ...]) -> list[Tensor]:

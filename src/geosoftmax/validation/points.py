@@ -90,6 +90,13 @@ def check_reading(rule: Any, window: Any, shape: tuple[int, ...]) -> None:
         )
 
 
+def check_shares(least: Any, faint: Any) -> None:
+    """Check the shares of mass that count as a peak, and as part of one."""
+    for name, value in (("least", least), ("faint", faint)):
+        if not isinstance(value, (int, float)) or not 0 < value < 1:
+            raise ValueError(f"{name} must be a share of the mass, between 0 and 1; got {value!r}.")
+
+
 def check_map(alpha: Any, dim: Any, tolerance: dict[torch.dtype, float]) -> tuple[int, ...]:
     """Check distributions on a grid; return the axes of the grid, counted from 0."""
     if not isinstance(alpha, Tensor):

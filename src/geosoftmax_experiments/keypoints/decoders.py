@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from geosoftmax import locate
 
-__all__ = ["DECODERS", "read_points", "read_several"]
+__all__ = ["DECODERS", "read_points"]
 
 #: The deviation of the blur of DARK, in pixels, and how far it reaches.
 BLUR, REACH = 1.0, 3
 _TINY = 1e-10
-#: Pixels with less mass than this do not join two patches into one.
-FAINT = 1e-3
 
 
 def quarter(alpha: Tensor) -> Tensor:
@@ -100,27 +96,3 @@ def _clamped(points: Tensor, alpha: Tensor) -> Tensor:
     height, width = alpha.shape[-2:]
     limits = torch.tensor([height - 1, width - 1], dtype=points.dtype, device=points.device)
     return torch.minimum(points.clamp(min=0), limits)
-
-
-def read_several(alpha: Tensor, least: float = 0.1) -> list[tuple[np.ndarray, float]]:
-    """Return the points of one distribution that stands for several, and their masses.
-
-    A sparse distribution falls apart into patches of pixels; each with at least the share `least`
-    of the mass is a point, its mean. So it says how many points there are. The heaviest comes
-    first.
-
-    Parameters
-    ----------
-    alpha : Tensor, shape (h, w)
-    least : float
-    """
-    from scipy import ndimage  # takes a fraction of a second, and training needs none of it
-
-    mass = alpha.detach().double().cpu().numpy()
-    found: Any = ndimage.label(mass > FAINT, structure=np.ones((3, 3)))
-    patches, count = found
-    numbers = np.arange(1, count + 1)
-    masses = ndimage.sum_labels(mass, patches, numbers)
-    centres = np.array(ndimage.center_of_mass(mass, patches, numbers)).reshape(-1, 2)
-    order = [k for k in np.argsort(-masses) if masses[k] >= least]
-    return [(centres[k], float(masses[k])) for k in order]

@@ -1,11 +1,11 @@
-"""Decoders: what each finds of a peak between pixels; several points in one distribution."""
+"""Decoders: what each finds of a peak between pixels; a network for one point or two."""
 
 import numpy as np
 import pytest
 import torch
 
-from geosoftmax import GridCost, geometric_logistic_loss, geometric_softmax, point_target
-from geosoftmax_experiments.keypoints.decoders import DECODERS, read_points, read_several
+from geosoftmax import GridCost, geometric_logistic_loss, geometric_softmax, peaks, point_target
+from geosoftmax_experiments.keypoints.decoders import DECODERS, read_points
 from geosoftmax_experiments.keypoints.heads import gaussian_target
 from geosoftmax_experiments.keypoints.network import UNet
 from tests.experiments.keypoints.projects import picture
@@ -58,15 +58,6 @@ def test_finer_maps_are_read_in_pixels_of_the_coarse_ones():
 # ------------------------------------------------------------------ two mice
 
 
-def test_several_points_of_one_distribution():
-    points = torch.tensor([[3.25, 4.5], [15.0, 20.75]], dtype=torch.float64)
-    first, second = point_target(points, SHAPE).alpha
-    (heavy, a), (light, b) = read_several(0.7 * first + 0.3 * second)
-    np.testing.assert_allclose([heavy, light], points, atol=1e-12)
-    assert (a, b) == pytest.approx((0.7, 0.3))
-    assert len(read_several(0.95 * first + 0.05 * second)) == 1
-
-
 def scenes(count, rng):
     """Pictures with one or two dark discs, well apart; their points, on a grid 4 times coarser."""
     pictures, places = [], []
@@ -107,8 +98,8 @@ def test_a_network_says_how_many_mice_there_are():
     right, apart = 0, []
     for one, points in zip(predicted, true.numpy(), strict=True):
         there = points[~np.isnan(points).any(-1)]
-        found = read_several(one, least=0.15)
+        found = peaks(one, least=0.15).points.numpy()
         right += len(found) == len(there)
-        apart += [min(np.linalg.norm(f - t) for f, _ in found) for t in there]
+        apart += np.linalg.norm(found - there[:, None], axis=-1).min(1).tolist()
     assert right >= 34
     assert np.median(apart) < 0.5
