@@ -13,6 +13,7 @@ import torch
 from matplotlib.figure import Figure
 
 from geosoftmax import GridCost, LineCost, geometric_softmax, sinkhorn_potential
+from geosoftmax import peaks as find_peaks
 from geosoftmax.continuous import Box, Measure, PowerCost
 from geosoftmax.continuous import geometric_softmax as continuous_softmax
 from geosoftmax.continuous import sinkhorn_potential as continuous_potential
@@ -65,7 +66,7 @@ def classes() -> Figure:
 
 
 def peaks() -> Figure:
-    """A heat map with noise and two peaks: softmax's mean lies between them."""
+    """A heat map with noise: both peaks are found; softmax's mean lies between them."""
     side = 32
     cost = GridCost((side, side), p=1)
     rows, columns = torch.meshgrid(*[torch.arange(side).double()] * 2, indexing="ij")
@@ -76,11 +77,14 @@ def peaks() -> Figure:
     alpha, soft = geometric_softmax(field, cost), torch.softmax(field.flatten(), 0)
     figure, axis = plt.subplots(figsize=(4, 3), layout="constrained")
     axis.imshow(field, cmap="cividis")
-    used = alpha > 1e-3
-    axis.scatter(columns[used], rows[used], s=260 * alpha[used], color="white", edgecolor="black")
+    found = find_peaks(alpha)
+    for (row, column), mass in zip(found.points.tolist(), found.mass.tolist(), strict=True):
+        axis.plot(column, row, "o", color="white", ms=12, mec="black", mew=1.5)
+        axis.annotate(f"{mass:.2f}", (column, row), (10, 6), textcoords="offset points",
+                      color="black", fontsize=11, weight="bold")  # fmt: skip
     mean = [float((soft.reshape(side, side) * axis_of).sum()) for axis_of in (columns, rows)]
     axis.plot(*mean, "x", color=ORANGE, ms=12, mew=3)
-    axis.set_title("○ geometric softmax, × soft-argmax", fontsize=10)
+    axis.set_title("○ peaks of the geometric softmax, × soft-argmax", fontsize=10)
     return without_ticks(figure)
 
 

@@ -42,6 +42,8 @@ MOST_EPOCHS = 8  # beside an axis
 #: Ticks of logarithmic axes, times powers of ten, and how many of them are enough. The first line
 #: that has enough between the ends of an axis is taken.
 TICKS: tuple[tuple[tuple[float, ...], int], ...] = (
+    ((1,), 4),
+    ((1, 3), 5),
     ((1, 2, 5), 4),
     ((1, 1.5, 2, 3, 5, 7), 6),
     ((1, 1.2, 1.5, *range(2, 10)), 4),
