@@ -5,41 +5,25 @@ from __future__ import annotations
 import codecs
 import csv
 import itertools
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-from pandas.api import types
 
+from geosoftmax_experiments.cells import listed, numbers
+from geosoftmax_experiments.decimals import guess_decimal
 from geosoftmax_experiments.errors import UserError
 
-__all__ = [
-    "GUESSED",
-    "Table",
-    "TextFormat",
-    "days",
-    "listed",
-    "numbers",
-    "read_csv",
-    "read_table",
-    "words",
-]
+__all__ = ["GUESSED", "Table", "TextFormat", "read_csv", "read_table"]
 
 #: pandas takes minutes for hundreds of thousands of columns of one name, and memory in gigabytes.
 MOST_COLUMNS = 10_000
 #: A table of Parquet with more values than this is refused before it is unpacked.
 MOST_VALUES = 50_000_000
-#: Rows that the decimal mark is guessed from.
-SOME_ROWS = 1000
 #: UTF-8, with a mark at the beginning of the file or without.
 UTF_8 = "utf-8-sig"
 SEPARATORS = (",", ";", "\t", "|")
-#: Whole numbers, some with commas between thousands, and empty cells.
-THOUSANDS = r"\s*([-+]?([1-9]\d{0,2}(,\d{3})+|\d+))?\s*"
-#: Words, in lower case, that stand for a missing value among numbers and dates.
-NO_VALUE = ("na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?")
 
 
 @dataclass(frozen=True)
@@ -115,65 +99,6 @@ def read_csv(path: Path, form: TextFormat | None = None) -> pd.DataFrame:
         raise ValueError(str(error)) from None
 
 
-# ------------------------------------------------------------------ cells
-
-
-def words(values: pd.Series) -> pd.Series:
-    """Return cells as text without blanks around it; empty ones are NaN."""
-    text = values.astype(object)
-    text = text.where(text.notna(), "")
-    return text.map(lambda value: str(value).strip() or float("nan")).astype(object)
-
-
-def numbers(values: pd.Series, decimal: str = ".") -> tuple[pd.Series, pd.Series]:
-    """Return cells as numbers, and which are neither numbers nor missing.
-
-    Text that says NA, null or the like is missing; true and false, where there is nothing else, are
-    1 and 0.
-    """
-    if types.is_numeric_dtype(values.dtype):
-        found = pd.Series(values.to_numpy(float, na_value=float("nan")), index=values.index)
-        return found, found.isna() & False
-    if decimal == "." and isinstance(values.dtype, pd.StringDtype):  # the usual case, and fast
-        found = pd.Series(pd.to_numeric(values, errors="coerce"), dtype=float)
-        if found.notna().all():
-            return found, found.isna()
-    text = _words_of_values(values)
-    small = text.str.lower()
-    if small.dropna().isin(("true", "false")).all():
-        text = small.map({"true": "1", "false": "0"}).astype(object)
-    if decimal == ",":
-        text = text.str.translate(str.maketrans(",.", ".,"))
-    found = pd.Series(pd.to_numeric(text, errors="coerce"), dtype=float)
-    return found, text.notna() & found.isna()
-
-
-def days(values: pd.Series, form: str) -> tuple[pd.Series, pd.Series]:
-    """Return dates as days since 1970, and which cells are neither dates nor missing.
-
-    `form` says how text is written, as for `pandas.to_datetime`.
-    """
-    text = values if types.is_datetime64_any_dtype(values.dtype) else _words_of_values(values)
-    found = pd.to_datetime(text, format=form, errors="coerce", utc=True)
-    found = (found - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
-    return found.astype(float), text.notna() & found.isna()
-
-
-def _words_of_values(values: pd.Series) -> pd.Series:
-    text = words(values)
-    return text.mask(text.str.lower().isin(NO_VALUE))
-
-
-def listed(values: Iterable[object], most: int = 10) -> str:
-    """Return things as a list in one line: no control characters, and not without end."""
-    shown = [" ".join(str(value).split())[:200] for value in values]
-    more = [f"… ({len(shown)} in all)"] if len(shown) > most else []
-    line = ", ".join([*shown[:most], *more])
-    return "".join(
-        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in line
-    )
-
-
 # ------------------------------------------------------------------ text
 
 
@@ -187,7 +112,7 @@ def _read_text(path: Path, form: TextFormat) -> Table:
     cells.columns = _distinct(header)
     empty = (cells == "").all(axis=1)
     cells = cells.loc[~empty]
-    decimal = form.decimal or _guess_decimal(cells, separator)
+    decimal = form.decimal or guess_decimal(path, cells, separator)
 
     notes = []
     if not form.encoding and encoding != UTF_8:
@@ -262,25 +187,6 @@ def _guess_separator(path: Path, encoding: str) -> str:
         if widths and widths[0] > most and 2 * widths.count(widths[0]) > len(widths):
             best, most = separator, widths[0]
     return best
-
-
-def _guess_decimal(cells: pd.DataFrame, separator: str) -> str:
-    """Return the comma if more columns are numbers with it alone than with the point alone.
-
-    Where semicolons separate columns, as many are enough. Where commas do, 1,234 has thousands.
-    """
-    some: Any = cells.head(SOME_ROWS)
-    wrong = {name: numbers(some[name])[1].any() for name in some.columns}
-    if separator == ",":
-        thousands = {name: some[name].str.fullmatch(THOUSANDS).all() for name in wrong}
-        wrong = {name: bad and not thousands[name] for name, bad in wrong.items()}
-    commas = sum(wrong[name] and not numbers(some[name], ",")[1].any() for name in wrong)
-    if not commas:
-        return "."
-    points = sum(
-        not wrong[name] and some[name].str.contains(".", regex=False).any() for name in wrong
-    )
-    return "," if commas + (separator == ";") > points else "."
 
 
 # ------------------------------------------------------------------ Parquet

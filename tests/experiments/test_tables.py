@@ -4,8 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from geosoftmax_experiments.cells import days, listed, numbers
 from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.tables import TextFormat, days, listed, numbers, read_table
+from geosoftmax_experiments.tables import TextFormat, read_table
 
 GERMAN = "Größe;Gewicht;Note\n1,75;70,5;gut\n1,62;58;mäßig\n"
 
@@ -69,11 +70,42 @@ def test_what_is_given_is_not_guessed(tmp_path):
         ("x;y\n1;05.01.2026\n2;06.01.2026\n", "."),
         ("x;y\n1;NA\n2;3,5\n", ","),
         ("x;y\n1.234;0,5\n5.678;1,5\n", ","),  # semicolons go with commas
-        ('x,y\n"1,234",a\n999,b\n', "."),  # thousands: 1,234 became 1.234 beside 999
+        # A mark with three digits after it is decimal where another column makes it clear …
+        ("x;y\n950;0.5\n1.050;1.5\n", "."),
+        ("x;y\n950;0.5\n1,050;1.5\n", "."),
+        ("x\ty\n950\t0,125\n1,050\t0,250\n", ","),
+        # … or the column itself: other digits, a number from 1000 on, marks in all cells.
+        ("x;y\n950;a\n1.050;b\n2.3;c\n", "."),
+        ("x;y\n1500;a\n1.050;b\n", "."),
+        ("x,y\n1.234,2\n2.345,3\n", "."),
+        ("x\ty\n1.234\t2\nNA\t3\n", "."),
+        ("x;y\n1,234;2\n2,345;3\n", ","),
+        ("x,y\n" + "950,1\n" * 2000 + "1.050,1\n0.5,1\n", "."),
     ],
 )
 def test_the_decimal_mark_is_that_of_more_columns(tmp_path, text, decimal):
     assert read_table(write(tmp_path, text)).decimal == decimal
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x;y\n950;a\n1.050;b\n2.300;c\n", r"1\.050 may be 1\.050 or 1050; .*'x'.*--decimal \. "),
+        ("x;y\n950;a\n1,050;b\n", r"1,050 may be 1\.050 or 1050.*--decimal , "),
+        ("x\ty\n950\t1\n1,050\t2\n", "--decimal , "),
+        ("x\ty\n3,950\t1\n1,050\t2\n", "--decimal , "),  # English thousands
+        ('x,y\n"1,234",a\n999,b\n', "--decimal , "),
+        ("x,y\n950,a\n1.050,b\n", r"--decimal \. "),
+        ("x;y\n1.050;1,050\n2.050;2,050\n", "--decimal"),
+        ("x,y\n" + "950,1\n" * 2000 + "1.050,1\n", r"--decimal \. "),
+    ],
+)
+def test_a_mark_that_may_be_of_thousands_is_asked_for(tmp_path, text, words):
+    """A thousand became one, without a word."""
+    path = write(tmp_path, text)
+    with pytest.raises(UserError, match=words):
+        read_table(path)
+    assert [read_table(path, TextFormat("", mark, "")).decimal for mark in ".,"] == [".", ","]
 
 
 def test_headers_of_all_kinds(tmp_path):

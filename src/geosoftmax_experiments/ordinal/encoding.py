@@ -21,13 +21,16 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-from geosoftmax_experiments import tables
-from geosoftmax_experiments.tables import SOME_ROWS, Table, listed
+from geosoftmax_experiments import cells
+from geosoftmax_experiments.cells import listed
+from geosoftmax_experiments.tables import Table
 
 __all__ = ["Column", "Encoder", "learn_columns", "read_columns", "row_number"]
 
 #: Words with more values than this are names of samples, not categories.
 MOST_CATEGORIES = 100
+#: Rows that are looked at for what words may stand for.
+SOME_ROWS = 1000
 #: How dates may be written: for `pandas.to_datetime`, and for readers.
 _DAYS = {"%d.%m.%Y": "day.month.year", "%d/%m/%Y": "day/month/year", "%m/%d/%Y": "month/day/year"}
 _DAYS |= {form.replace("/", "-"): text.replace("/", "-") for form, text in _DAYS.items()}
@@ -113,14 +116,14 @@ def _learn_column(
     if types.is_datetime64_any_dtype(values.dtype):
         return Column(name, "date", next(iter(DATES)))
     chosen = isinstance(values.dtype, pd.CategoricalDtype)
-    numbers, wrong = tables.numbers(values, decimal)
+    numbers, wrong = cells.numbers(values, decimal)
     if not (chosen or wrong.any()):
         if _number_rows(numbers):
             notes.append(
                 f"{name!r} numbers the rows, and is used as a feature: leave it out with --ignore."
             )
         return Column(name) if numbers.notna().any() else None
-    text = tables.words(values).dropna()
+    text = cells.words(values).dropna()
     dates = [] if chosen else [form for form in DATES if _are_dates(text, form)]
     if len(dates) > 1:
         what = f"{name!r} holds dates that may be day/month or month/day"
@@ -152,12 +155,12 @@ def _learn_column(
 
 def _nearly(text: pd.Series, values: Any, wrong: Any) -> tuple[str, Any] | None:
     """Return what at least half of the cells are, and which cells are not; None if neither."""
-    if max(tables.numbers(text, mark)[0].notna().mean() for mark in ".,") >= 0.5:
+    if max(cells.numbers(text, mark)[0].notna().mean() for mark in ".,") >= 0.5:
         return "numbers", wrong
     some = text.iloc[:SOME_ROWS]
-    shares = {form: tables.days(some, form)[0].notna().mean() for form in DATES}
+    shares = {form: cells.days(some, form)[0].notna().mean() for form in DATES}
     form = max(shares, key=lambda form: shares[form])
-    bad = tables.days(values, form)[1] if shares[form] >= 0.5 else None
+    bad = cells.days(values, form)[1] if shares[form] >= 0.5 else None
     return None if bad is None or not bad.any() else ("dates", bad)
 
 
@@ -171,7 +174,7 @@ def _alike(text: pd.Series) -> str | None:
 
 
 def _are_dates(text: pd.Series, form: str) -> bool:
-    return not any(tables.days(part, form)[1].any() for part in (text.iloc[:1], text))
+    return not any(cells.days(part, form)[1].any() for part in (text.iloc[:1], text))
 
 
 def read_columns(table: Table, columns: Sequence[Column], problems: dict[str, str]) -> pd.DataFrame:
@@ -180,11 +183,11 @@ def read_columns(table: Table, columns: Sequence[Column], problems: dict[str, st
     for column in columns:
         values: Any = table.cells[column.name]
         if column.kind == "category":
-            parts[column.name] = tables.words(values)
+            parts[column.name] = cells.words(values)
             continue
         dates = column.kind == "date"
         found, wrong = (
-            tables.days(values, column.dates) if dates else tables.numbers(values, table.decimal)
+            cells.days(values, column.dates) if dates else cells.numbers(values, table.decimal)
         )
         wrong |= np.isinf(found)
         if wrong.any():

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from geosoftmax_experiments import tables
+from geosoftmax_experiments import cells, tables
+from geosoftmax_experiments.cells import listed
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.ordinal.encoding import Column, learn_columns, read_columns, row_number
-from geosoftmax_experiments.tables import GUESSED, Table, TextFormat, listed
+from geosoftmax_experiments.tables import GUESSED, Table, TextFormat
 
 __all__ = [
     "MOST_CLASSES",
@@ -74,12 +75,12 @@ def read_samples(
     Samples
     """
     table = tables.read_table(path, form)
-    cells: Any = table.cells
+    rows: Any = table.cells
     check_columns(path, table, (target, *ignore))
-    classes, y = read_classes(cells[target], order, table.decimal)
+    classes, y = read_classes(rows[target], order, table.decimal)
     notes = [*table.notes, *_uneven(classes, order)]
-    table = table._replace(cells=cells.drop(columns=[target, *ignore]))
-    copies = [name for name in table.cells if table.cells[name].equals(cells[target])]
+    table = table._replace(cells=rows.drop(columns=[target, *ignore]))
+    copies = [name for name in table.cells if table.cells[name].equals(rows[target])]
     problems = {
         f"{name!r} is a copy of the target": f"Leave it out with --ignore {name}."
         for name in copies
@@ -201,10 +202,10 @@ def read_classes(
     Empty cells are missing. NA, None and null are classes, unless all others are numbers and the
     order does not name them.
     """
-    text = tables.words(target)
+    text = cells.words(target)
     found = list(dict.fromkeys(text.dropna()))
     named = [*(order or ())]
-    rest = [word for word in found if word.lower() not in tables.NO_VALUE or word in named]
+    rest = [word for word in found if word.lower() not in cells.NO_VALUE or word in named]
     if rest and not any(isinstance(key, str) for key in _keys(rest, decimal).values()):
         found = rest
     keys = _keys([*found, *named], decimal)
@@ -232,7 +233,7 @@ def read_classes(
 def _keys(found: Any, decimal: str) -> dict[str, Any]:
     """Return what words stand for: all truth values, all numbers, or themselves."""
     text = pd.Series(sorted(set(found)), dtype=object)
-    values, wrong = tables.numbers(text, decimal)
+    values, wrong = cells.numbers(text, decimal)
     if wrong.any() or values.isna().any() or np.isinf(values).any():
         return {word: word for word in text}
     if text.str.lower().isin(("true", "false")).all():
