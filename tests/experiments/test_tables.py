@@ -125,15 +125,61 @@ def test_headers_of_all_kinds(tmp_path):
     assert list(read_table(write(tmp_path, f",x\n{shuffled}\n")).cells.columns) == ["x"]
 
 
+def test_rows_without_values_stay_where_they_are_asked_for(tmp_path):
+    path = write(tmp_path, "\nx,y\n1,2\n,\n\n   \n3,4\n\n")
+    table = read_table(path)
+    assert table.cells["x"].tolist() == ["1", "3"]
+    assert table.notes == ["Empty rows are left out: 4."]
+    table = read_table(path, keep_empty=True)  # blank lines are no rows
+    assert table.cells["x"].tolist() == ["1", "", "3"]
+    assert table.cells.index.tolist() == [0, 1, 2]
+    assert table.notes == ["Blank lines are left out: 3."]
+    one = read_table(write(tmp_path, 'x\n1\n""\n\n2\n'), keep_empty=True)
+    assert one.cells["x"].tolist() == ["1", "", "2"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x,y\n1,2,\n3,4,\n", "x,y\n1,2\n3,4,\n", "x,y\n1,2,\n3,4\n", "x,y\n\n1,2,  \n3,4,\n"],
+)
+def test_rows_may_end_with_a_separator(tmp_path, text):
+    cells = read_table(write(tmp_path, text)).cells
+    assert cells.to_dict("list") == {"x": ["1", "3"], "y": ["2", "4"]}
+
+
+@pytest.mark.parametrize("first", ["sep=;", '"sep=;"', "\ufeffSEP=;", "\nsep=;\r"])
+def test_a_first_line_may_name_the_separator(tmp_path, first):
+    path = write(tmp_path, f"{first}\nx;y,z\n1;2\n3;4\n")
+    table = read_table(path)
+    assert table.cells.to_dict("list") == {"x": ["1", "3"], "y,z": ["2", "4"]}
+    assert table.notes == ["The first line names the separator, ';', and is skipped."]
+    given = read_table(path, TextFormat(",", "", ""))
+    assert list(given.cells.columns) == ["x;y", "z"]
+    assert given.notes == table.notes
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_a_mark_is_named(tmp_path, encoding):
+    path = write(tmp_path, "größe,y\n1,2\n", encoding)
+    with pytest.raises(UserError, match=rf"UTF-16 without a mark.*--encoding {encoding}"):
+        read_table(path)
+    table = read_table(path, TextFormat("", "", encoding))
+    assert table.cells.to_dict("list") == {"größe": ["1"], "y": ["2"]}
+
+
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
         ("a.xlsx", b"", "neither CSV nor Parquet"),
-        ("a.csv", b"", "Could not read"),
+        ("a.csv", b"", "is empty"),
+        ("a.csv", b"\n  \n", "is empty"),
+        ("a.parquet", b"", "is empty"),
+        ("a.csv", b"sep=;\n", "is empty"),
+        ("a.csv", b"x,y\n1,2,\n3,4,5\n", "row 2 has 3 cells, its header 2 names"),
         ("a.csv", b"x,y\n", "holds no rows"),
         ("a.csv", b"x,y\n,\n", "holds no rows"),
         ("a.csv", b"x,y\n1,2\n3,4,5\n", "Could not read"),
-        ("a.csv", b"x,y\n1,2,3\n4,5,6\n", "first row has 3 cells, its header 2 names"),
+        ("a.csv", b"x,y\n1,2,3\n4,5,6\n", "row 1 has 3 cells, its header 2 names"),
         ("a.parquet", b"PAR1 and no more", "Could not read"),
         ("none.csv", None, "There is no file"),
     ],

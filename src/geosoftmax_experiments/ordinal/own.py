@@ -208,7 +208,7 @@ def predict_table(options: PredictOptions, console: Console) -> pd.DataFrame:
             f"{options.model} was fitted by an older geosoftmax, and does not know what to impute.",
             "Fit it again, or take --missing drop.",
         )
-    table = read_table(options.table, options.form)
+    table = read_table(options.table, options.form, keep_empty=True)
     name = options.id or model.id
     check_columns(options.table, table, [options.id] if options.id else [])
     X, complete, notes = read_features(

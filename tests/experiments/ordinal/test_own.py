@@ -248,6 +248,15 @@ def test_missing_values_are_refused_dropped_or_filled_in(fitted, tmp_path):
     assert filled.equals(same)
 
 
+def test_predictions_stay_beside_their_rows(fitted, tmp_path):
+    """A row without any value was left out, and all later predictions moved up."""
+    path = tmp_path / "new.csv"
+    path.write_text("size,colour,new\n1,red,True\n,,\n\n-1,blue,False\n")
+    found, said = predict(fitted[0], path, tmp_path / "p.csv", missing="drop")
+    assert found["prediction"].isna().tolist() == [False, True, False]
+    assert "Blank lines are left out: 1." in said
+
+
 def test_one_strange_row_does_not_end_predict(fitted, tmp_path):
     folder, _, _ = fitted
     data = table(100, seed=2)
