@@ -200,6 +200,34 @@ def test_separators_have_one_sign():
         _ = TableOptions(separator="::").form
 
 
+def test_names_with_commas_are_quoted(tmp_path):
+    options = FitOptions(
+        table=tmp_path, target="y", output=tmp_path, order='"1,5",2', ignore='"size, mm", x'
+    )
+    assert options.classes == ("1,5", "2")
+    assert options.no_features == ("size, mm", "x")
+    with pytest.raises(UserError, match="quotes in --order"):
+        _ = replace(options, order='"1,5').classes
+
+
+def test_no_file_is_replaced_by_what_is_made_of_it(fitted, tmp_path):
+    """`predict new.csv -o new.csv` replaced the table."""
+    folder, _, _ = fitted
+    path = _csv(table(20), tmp_path)
+    (tmp_path / "link.csv").symlink_to(path)
+    before = path.read_text()
+    for output in ("new.csv", "../" + tmp_path.name + "/new.csv", "link.csv"):
+        with pytest.raises(UserError, match=r"is the table that is read.*--output"):
+            predict(folder, path, tmp_path / output)
+    with pytest.raises(UserError, match="belongs to the model"):
+        predict(folder, path, folder / "coefficients.csv")
+    path.rename(tmp_path / "coefficients.csv")
+    with pytest.raises(UserError, match=r"is the table that is read.*--output"):
+        fit(tmp_path / "coefficients.csv", tmp_path)
+    assert (tmp_path / "coefficients.csv").read_text() == before
+    assert predict(folder, tmp_path / "coefficients.csv", tmp_path / "p.csv")
+
+
 # ------------------------------------------------------------------ predict
 
 

@@ -8,8 +8,9 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 
 from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.ordinal.classes import read_classes
 from geosoftmax_experiments.ordinal.encoding import Column, Encoder
-from geosoftmax_experiments.ordinal.samples import read_classes, read_features, read_samples
+from geosoftmax_experiments.ordinal.samples import read_features, read_samples
 from geosoftmax_experiments.tables import Table, TextFormat
 
 ORDER = ["bad", "fair", "good"]
@@ -68,22 +69,79 @@ def test_among_numbers_na_is_missing_unless_the_order_names_it():
 
 def test_numbers_and_truths_are_named_as_people_write_them():
     assert read_classes(pd.Series(["2.0", "1.0"]), ["1", "2", "3"])[0] == [1, 2, 3]
-    assert read_classes(pd.Series(["1,5", "1"]), None, ",")[0] == [1, 1.5]
-    assert read_classes(pd.Series(["TRUE", "FALSE"]), None)[0] == [False, True]
+    assert read_classes(pd.Series(["1,5", "1"]), None, ",")[0] == ["1", "1,5"]
+    assert read_classes(pd.Series(["TRUE", "FALSE"]), None)[0] == ["FALSE", "TRUE"]
+    assert read_classes(pd.Series(["True", "False"]), None)[0] == [False, True]
+    assert read_classes(pd.Series(["1.5", "0.5"]), None)[0] == [0.5, 1.5]
     assert read_classes(pd.Series([True, False]), ["True", "False"])[0] == [True, False]
     assert read_classes(pd.Series(["10", "9", "-1"]), None)[0] == [-1, 9, 10]
 
 
+@pytest.mark.parametrize(
+    ("words", "order"),
+    [
+        (["01", "02", "10"], None),
+        (["01", "02", "03"], ["01", "02", "03"]),
+        (["1.0", "2.0", "3.0"], None),
+        (["1", "1.5", "2"], None),
+    ],
+)
+def test_classes_are_called_as_in_the_table(words, order):
+    """01 and 1.0 came back as 1."""
+    classes, y = read_classes(pd.Series(words[::-1]), order)
+    assert classes == words
+    assert y.tolist() == [2, 1, 0]
+
+
+def test_cells_of_one_number_are_one_class(tmp_path):
+    path = write(tmp_path, "x,y", *(f"{k},{cell}" for k, cell in enumerate(["1", "1.0", "2"] * 2)))
+    found = read_samples(path, "y")
+    assert (found.classes, found.y.tolist()) == ([1, 2], [0, 0, 1] * 2)
+    assert found.notes == ["In 'y', cells of one number are one class: 1.0 as 1."]
+
+
+def test_na_among_numbers_is_mentioned(tmp_path):
+    path = write(
+        tmp_path, "x,y", *(f"{k / 7},{cell}" for k, cell in enumerate(["1", "2", "NA"] * 2))
+    )
+    with pytest.raises(UserError, match=r"missing in 'y'.*--order 1,2,NA makes it a class"):
+        read_samples(path, "y")
+    found = read_samples(path, "y", missing="drop")
+    assert found.notes[0] == (
+        "In 'y', NA counts as a missing value: --order 1,2,NA makes it a class."
+    )
+    assert read_samples(path, "y", order=["1", "2", "NA"]).classes == ["1", "2", "NA"]
+
+
+@pytest.mark.parametrize(
+    ("words", "order", "hint"),
+    [
+        (ORDER, ["bad", "fiar", "good"], "Did you mean fair by fiar in --order?"),
+        ([*ORDER, "Bad"], ORDER, "Did you mean the same by bad and Bad?"),
+        ([*ORDER, "Bad"], None, "Did you mean the same by bad and Bad?"),
+        (["1,5 mm", "2 mm"], None, """--order '"1,5 mm",2 mm'"""),
+    ],
+)
+def test_words_that_resemble_classes_are_named(words, order, hint):
+    with pytest.raises(UserError) as caught:
+        read_classes(pd.Series(words), order)
+    assert hint in caught.value.hint
+
+
 def test_a_class_without_samples_keeps_its_place(tmp_path):
-    path = write(tmp_path, "x,rating", "1,1", "2,2", "3,4")
+    path = write(tmp_path, "x,rating", "1,1", "2,2", "3,4", "4,1", "5,2")
     found = read_samples(path, "rating", order=["1", "2", "3", "4", "5"])
     assert found.classes == [1, 2, 3, 4, 5]
-    assert found.y.tolist() == [0, 1, 3]
-    assert found.notes == [
+    assert found.y.tolist() == [0, 1, 3, 0, 1]
+    empty, single = found.notes
+    assert empty == (
         "No samples: 3, 5. Such classes keep their place in the order; their probability may be 0."
-    ]
+    )
+    assert single.startswith("One sample only: 4.")
     with pytest.raises(UserError, match="one class only"):
         read_samples(write(tmp_path, "x,rating", "1,1", "2,1"), "rating")
+    with pytest.raises(UserError, match="'rating' has no values"):
+        read_samples(write(tmp_path, "x,rating", "1,", "2,"), "rating", missing="impute")
 
 
 # ------------------------------------------------------------------ columns
@@ -99,11 +157,11 @@ def test_words_that_mean_nothing_are_categories_among_words_alone(tmp_path):
     found = read_samples(path, "rating", missing="impute")
     assert found.columns == [Column("age"), Column("smoker", "category")]
     assert found.X["smoker"].tolist()[:3] == ["NA", "None", "yes"]
-    assert found.notes == ["Missing values are filled in: 'age' (1), 'smoker' (1)."]
+    assert found.notes[0] == "Missing values are filled in: 'age' (1), 'smoker' (1)."
     without = write(tmp_path, *rows, "1,NA,")  # a class is never filled in
     found = read_samples(without, "rating", missing="impute")
     assert len(found.y) == 4
-    assert found.notes[-1] == "Rows left out for missing values: 1."
+    assert "Rows left out for missing values: 1." in found.notes
     path = write(tmp_path, *rows)
     assert read_samples(path, "rating", missing="drop").X["smoker"].tolist() == ["NA", "yes"]
 
@@ -158,6 +216,32 @@ def test_all_problems_are_reported_at_once(tmp_path):
         read_samples(path, "rating")
     with pytest.raises(UserError, match=r"Is the --separator right\?"):
         read_samples(write(tmp_path, "x;rating", "1;1"), "rating", form=TextFormat(","))
+
+
+def test_problems_of_the_target_hide_no_others(tmp_path):
+    path = write(tmp_path, "x,rating", "inf,good", "2,bad")
+    with pytest.raises(UserError) as caught:
+        read_samples(path, "rating")
+    assert caught.value.message == (
+        f"{path}: the order of the target's values is not known: good, bad; 'x' must hold finite "
+        "numbers, but row 1 holds 'inf'."
+    )
+    with pytest.raises(UserError, match=r"'inf'; .*one class only"):
+        read_samples(write(tmp_path, "x,rating", "inf,1", "2,1"), "rating")
+    with pytest.raises(UserError, match=r"'rating' is the target.*--id or --ignore"):
+        read_samples(path, "rating", ignore=["rating"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "note"),
+    [
+        (["1,2", "1,2", "1,2", "1,2"], "All features are constant"),
+        (["1,2", "1,3", "1,4", "1,9"], "Columns with one value only tell nothing: 'x'."),
+    ],
+)
+def test_constant_columns_are_mentioned(tmp_path, rows, note):
+    path = write(tmp_path, "x,z,y", *(f"{row},{k % 2}" for k, row in enumerate(rows)))
+    assert read_samples(path, "y").notes[0].startswith(note)
 
 
 def test_a_cell_that_is_no_date_is_named(tmp_path):
