@@ -56,14 +56,15 @@ def _kinds(table: pd.DataFrame, mark: str) -> dict[str, str]:
     """Return what the mark is in each column of numbers that has it: clear, or mixed, or all."""
     found = {}
     for name in table.columns:
-        marked: Any = table[name].str.contains(mark, regex=False)
+        values: Any = table[name]
+        marked = values.str.contains(mark, regex=False)
         if not marked.any():
             continue
-        numbers, wrong = cells.numbers(table[name], mark)
+        numbers, wrong = cells.numbers(values, mark)
         if wrong.any():
             continue
-        text = table.loc[marked, name].str.strip()
-        plain = numbers[~marked].dropna()
+        text = values[marked].str.strip()
+        plain = numbers.mask(marked).dropna()
         if not text.str.fullmatch(_THREE).all() or (plain.abs() >= 1000).any():
             found[name] = "clear"
         else:
@@ -72,7 +73,7 @@ def _kinds(table: pd.DataFrame, mark: str) -> dict[str, str]:
 
 
 def _ask(path: Path, table: pd.DataFrame, names: list[str], mark: str) -> UserError:
-    values = table[names[0]]
+    values: Any = table[names[0]]
     cell = values[values.str.contains(mark, regex=False)].iloc[0].strip()
     small, large = cell.replace(mark, "."), cell.replace(mark, "")
     return UserError(

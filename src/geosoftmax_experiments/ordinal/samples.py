@@ -88,7 +88,7 @@ def read_samples(
     checked = X if missing == "impute" else pd.concat([gaps, X], axis=1)
     complete = _complete(checked, missing, notes, problems) & (y >= 0)
     if found and len(np.unique(y[complete] if complete.any() else y[y >= 0])) < 2:
-        what = "one class only" if (y >= 0).any() else "no values"
+        what = "one class only" if np.any(y >= 0) else "no values"
         problems[f"the target {target!r} has {what}"] = "Give samples of two classes or more."
     if not columns and not problems:
         problems["there are no columns beside the target"] = "Give features to learn from."

@@ -177,6 +177,7 @@ def test_words_that_mean_nothing_are_categories_among_words_alone(tmp_path):
         (["02-01-1970", "01-02-1970", "13-01-1970"], "%d-%m-%Y"),
         (["01/02/1970 00:00", "02/01/1970 00:00", "01/13/1970 00:00"], "%m/%d/%Y %H:%M"),
         (["01/02/1970", "02/01/1970", "01/13/1970"], "%m/%d/%Y"),
+        (["01/02/1970 12:00 AM", "02/01/1970 12:00 am", "01/13/1970 3:05 PM"], "%m/%d/%Y %I:%M %p"),
     ],
 )
 def test_dates_become_days(tmp_path, cells, form):
@@ -245,27 +246,59 @@ def test_constant_columns_are_mentioned(tmp_path, rows, note):
 
 
 def test_a_cell_that_is_no_date_is_named(tmp_path):
-    """It made categories of all dates, without a word."""
+    """It made categories of all dates."""
     days = [f"{k % 28 + 1:02d}.{k // 28 + 1:02d}.2026,{k % 2}" for k in range(120)]
     days[3] = "31.02.2026,1"
-    few = read_samples(write(tmp_path, "day,rating", *days[:40]), "rating")
-    assert few.columns == [Column("day", "category")]
-    assert few.notes[0] == "'day' is read as categories, not as dates: row 4 holds '31.02.2026'."
-    with pytest.raises(UserError, match=r"'day' holds dates, but row 4 holds '31\.02\.2026'"):
-        read_samples(write(tmp_path, "day,rating", *days), "rating")
+    for few in (days[:40], days):
+        with pytest.raises(UserError, match=r"'day' holds dates, but row 4 holds '31\.02\.2026'"):
+            read_samples(write(tmp_path, "day,rating", *few), "rating")
+
+
+@pytest.mark.parametrize("cell", ["~", "-", "#DIV/0!", "1,234.5", "n.d."])
+def test_a_cell_that_is_no_number_is_named(tmp_path, cell):
+    """It made categories of up to 100 numbers."""
+    rows = [f"{k},{k % 3},{k % 2}" for k in range(60)]
+    rows[7] = rows[3] = f'"{cell}",1,1'
+    with pytest.raises(UserError, match=r"'x' holds numbers, but row 4 holds .* \(2 such cells: "):
+        read_samples(write(tmp_path, "x,y,rating", *rows), "rating")
+    rows[7] = rows[3] = f'1.5,"{cell}",1'
+    path = write(tmp_path, "x,y,rating", *rows)
+    if cell == "n.d.":  # few numbers beside words may be categories
+        assert (
+            "'y' is read as categories, not as numbers: row 4"
+            in read_samples(path, "rating").notes[0]
+        )
+    else:
+        with pytest.raises(UserError, match="'y' holds numbers, but row 4 holds"):
+            read_samples(path, "rating")
+
+
+def test_numbers_that_overflow_are_named(tmp_path):
+    path = write(tmp_path, "x,rating", "1,1", "1e308,2", "-2e150,1", "4,2")
+    with pytest.raises(UserError, match=r"row 2 holds '1e308' \(2 such cells.*end at 1e150"):
+        read_samples(path, "rating")
+
+
+def test_numbers_that_look_like_dates_are_mentioned(tmp_path):
+    days = [f"2026{k:02d}31" for k in (1, 3, 5, 7)]
+    path = write(tmp_path, "day,rating", *(f"{day},{k % 2}" for k, day in enumerate(days)))
+    assert (
+        "'day' is read as numbers; they look like dates, as 20260131"
+        in read_samples(path, "rating").notes[0]
+    )
+    path = write(
+        tmp_path, "day,rating", *(f"{day},{k % 2}" for k, day in enumerate([*days, "20260231"]))
+    )
+    assert not read_samples(path, "rating").notes
 
 
 def test_columns_that_may_be_a_mistake_are_noted(tmp_path):
-    rows = [f"{k if k != 3 else '~'},w{k},,{k % 2}" for k in range(12)]
+    rows = [f"{k / 7},w{k},,{k % 2}" for k in range(12)]
     found = read_samples(write(tmp_path, "x,name,empty,rating", *rows), "rating")
     assert found.notes == [
-        "'x' is read as categories, not as numbers: row 4 holds '~'.",
         "'name' has another word in each row: --id name leaves it out.",
         "Columns without values are left out: 'empty'.",
     ]
-    rows = [f"{k if k != 3 else '~'},{k % 2}" for k in range(120)]
-    with pytest.raises(UserError, match=r"'x' holds numbers, but row 4 holds '~'"):
-        read_samples(write(tmp_path, "x,rating", *rows), "rating")
     with pytest.raises(UserError, match="no columns beside the target"):
         read_samples(write(tmp_path, "rating", "1", "2"), "rating")
 
@@ -278,11 +311,6 @@ def test_columns_that_may_be_a_mistake_are_noted(tmp_path):
         ("€ {}", "numbers with units"),
         ('"1,{}.5"', "thousands marks"),
         ("1'{}", "thousands marks"),
-        ("{0}. Mai 2026", "dates or times"),
-        ("May {} 2026", "dates or times"),
-        ("03-Okt-{}", "dates or times"),
-        ("1.2.{}", "dates or times"),  # the century is not known
-        ("12:{}", "dates or times"),
     ],
 )
 def test_words_that_look_like_numbers_or_dates_are_not_taken_for_names(tmp_path, cell, words):
@@ -293,20 +321,46 @@ def test_words_that_look_like_numbers_or_dates_are_not_taken_for_names(tmp_path,
     assert words in note
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        ["{0}. Mai 2026"],
+        ["May {} 2026"],
+        ["03-Okt-{}"],
+        ["1.2.{}"],  # the century is not known
+        ["12:{}"],
+        ["12:{} pm"],
+        ["2026-W{}"],
+        ["2026-01-31 11:{} PM"],
+        ["2026-01-{}", "{}.01.2026", "01/{}/2026", "{} Jan 2026"],
+    ],
+)
+@pytest.mark.parametrize("number", [40, 360])
+def test_dates_that_are_not_read_are_left_out(tmp_path, form, number):
+    """They became categories."""
+    cells = [form[k % len(form)].format(k % 18 + 11) for k in range(number)]
+    rows = [f"{cell},{k / 7},{k % 2}" for k, cell in enumerate(cells)]
+    found = read_samples(write(tmp_path, "day,x,rating", *rows), "rating")
+    assert found.columns == [Column("x")]
+    assert found.notes == [
+        f"Columns that look like dates or times are left out: 'day' ({cells[0]}). Write dates as "
+        "2026-01-31 to have them read."
+    ]
+
+
 def test_many_words_that_look_like_numbers_get_the_hint_of_numbers(tmp_path):
-    rows = [f"{k} kg,{k % 7} May {1850 + k},{k % 2}" for k in range(150)]
+    rows = [f"{k} kg,{k % 2}" for k in range(150)]
     with pytest.raises(UserError) as caught:
-        read_samples(write(tmp_path, "x,day,rating", *rows), "rating")
-    for words in ("'x' look like numbers with units", "'day' look like dates"):
-        assert words in caught.value.message
-    for words in ("1,234.5 kg as 1234.5", "2026-01-31"):
-        assert words in caught.value.hint
+        read_samples(write(tmp_path, "x,rating", *rows), "rating")
+    assert "'x' look like numbers with units" in caught.value.message
+    assert "1,234.5 kg as 1234.5" in caught.value.hint
     assert "--id" not in caught.value.hint
 
 
 def test_words_of_usual_categories_are_not_alike(tmp_path):
-    words = ["18-25", "A1", "grade 3", "mayor", "north", "<none>"]
-    rows = [f"{words[k % 6]},{k % 2}" for k in range(40)]
+    words = ["18-25", "A1", "grade 3", "mayor", "north", "<none>", "decile 3", "SEPT2", "marker 1"]
+    words += ["3 decibels", "2026", "5more"]
+    rows = [f"{words[k % 12]},{k % 2}" for k in range(48)]
     assert not read_samples(write(tmp_path, "x,rating", *rows), "rating").notes
 
 
@@ -370,8 +424,9 @@ def test_rows_that_do_not_fit_are_named_at_once(tmp_path):
         read_features(tmp_path, table, [*COLUMNS, Column("age")], "refuse", "ignore")
     assert caught.value.message == (
         f"{tmp_path}: there is no column 'age'; 'size' must hold finite numbers, but row 1 holds "
-        "'big'; 'day' must hold dates, day.month.year, but row 1 holds '1'; values are missing in "
-        "'size' (1), 'day' (2), 'colour' (1), the first in row 1."
+        "'big' (2 such cells: 'big', 'inf'); 'day' must hold dates, day.month.year, but row 1 "
+        "holds '1' (2 such cells: '1', '2020-01-01'); values are missing in 'colour' (1), the first in "
+        "row 2."
     )
     with pytest.raises(UserError, match="every row misses a value"):
         read_features(tmp_path, rows(size=["", "NA"]), COLUMNS, "drop", "ignore")
