@@ -280,7 +280,11 @@ def _guess_separator(path: Path, text: _Text) -> str:
             records = _first_records(path, text._replace(separator=separator), 20)
         except csv.Error:
             continue
-        widths = [len(record) for record in records]
+        first = len(records[0]) if records else 0
+        widths = [  # rows may end with one separator more
+            len(record) - (len(record) == first + 1 and not record[-1].strip())
+            for record in records
+        ]
         if widths and widths[0] > most and 2 * widths.count(widths[0]) > len(widths):
             best, most = separator, widths[0]
     return best

@@ -142,8 +142,9 @@ def test_rows_without_values_stay_where_they_are_asked_for(tmp_path):
     "text",
     ["x,y\n1,2,\n3,4,\n", "x,y\n1,2\n3,4,\n", "x,y\n1,2,\n3,4\n", "x,y\n\n1,2,  \n3,4,\n"],
 )
-def test_rows_may_end_with_a_separator(tmp_path, text):
-    cells = read_table(write(tmp_path, text)).cells
+@pytest.mark.parametrize("separator", ",;\t")
+def test_rows_may_end_with_a_separator(tmp_path, text, separator):
+    cells = read_table(write(tmp_path, text.replace(",", separator))).cells
     assert cells.to_dict("list") == {"x": ["1", "3"], "y": ["2", "4"]}
 
 

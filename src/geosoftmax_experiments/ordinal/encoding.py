@@ -206,7 +206,9 @@ def _are_nearly(
             notes.append(f"{what}: {_strange(values, wrong)}.")
         else:
             what = f"{name!r} holds numbers, but {_strange(values, wrong)}"
-            problems[what] = f"Correct or empty such cells. {_WRITE_NUMBERS}"
+            problems[what] = "Correct or empty such cells."
+            if others.str.contains(r"\d").any():
+                problems[what] += f" {_WRITE_NUMBERS}"
         return True
     some = text.iloc[:SOME_ROWS]
     shares = {form: cells.days(some, form)[0].notna().mean() for form in DATES}

@@ -66,12 +66,7 @@ def read_samples(
     Samples
     """
     table = tables.read_table(path, form)
-    check_columns(path, table, (target, *ignore))
-    if target in ignore:
-        raise UserError(
-            f"{target!r} is the target, and --id or --ignore names it too.",
-            "Name other columns there.",
-        )
+    _check_roles(path, table, target, ignore)
     labels: Any = table.cells[target]
     problems: dict[str, str] = {}
     notes = [*table.notes]
@@ -86,15 +81,25 @@ def read_samples(
     X = read_columns(table, columns, problems)
     gaps = pd.Series(y, X.index, name=target).where(y >= 0)
     checked = X if missing == "impute" else pd.concat([gaps, X], axis=1)
-    complete = _complete(checked, missing, notes, problems) & (y >= 0)
-    if found and len(np.unique(y[complete] if complete.any() else y[y >= 0])) < 2:
-        what = "one class only" if np.any(y >= 0) else "no values"
+    complete = np.asarray(_complete(checked, missing, notes, problems) & (y >= 0))
+    seen = np.unique(y[complete if complete.any() else y >= 0])
+    if found and len(seen) < 2:
+        what = "one class only" if len(seen) else "no values"
         problems[f"the target {target!r} has {what}"] = "Give samples of two classes or more."
     if not columns and not problems:
         problems["there are no columns beside the target"] = "Give features to learn from."
     _raise_all(path, problems, notes[:known])
     notes += _notes_on_samples(X.loc[complete], y, complete, classes)
     return Samples(X.loc[complete], y[complete], classes, columns, notes)
+
+
+def _check_roles(path: Path, table: Table, target: str, ignore: Sequence[str]) -> None:
+    check_columns(path, table, (target, *ignore))
+    if target in ignore:
+        raise UserError(
+            f"{target!r} is the target, and --id or --ignore names it too.",
+            "Name other columns there.",
+        )
 
 
 def _classes(

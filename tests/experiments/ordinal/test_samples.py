@@ -425,8 +425,8 @@ def test_rows_that_do_not_fit_are_named_at_once(tmp_path):
     assert caught.value.message == (
         f"{tmp_path}: there is no column 'age'; 'size' must hold finite numbers, but row 1 holds "
         "'big' (2 such cells: 'big', 'inf'); 'day' must hold dates, day.month.year, but row 1 "
-        "holds '1' (2 such cells: '1', '2020-01-01'); values are missing in 'colour' (1), the first in "
-        "row 2."
+        "holds '1' (2 such cells: '1', '2020-01-01'); values are missing in 'colour' (1), the "
+        "first in row 2."
     )
     with pytest.raises(UserError, match="every row misses a value"):
         read_features(tmp_path, rows(size=["", "NA"]), COLUMNS, "drop", "ignore")
