@@ -139,7 +139,8 @@ def _notes_on_samples(
             f"One sample only: {listed(single)}. The scores say little of such classes: where the "
             "sample is predicted, there is none to learn from."
         )
-    constant = [name for name in X.columns if X[name].nunique(dropna=False) < 2]
+    values: Any = X.nunique(dropna=False)
+    constant = [*values.index[values < 2]]
     if len(constant) == len(X.columns):
         notes.append("All features are constant: all samples will be predicted alike.")
     elif constant:
