@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import inspect
 from collections.abc import Callable
@@ -87,8 +88,22 @@ class BackendOptions:
 
 
 def read_names(option: str, text: str) -> tuple[str, ...]:
-    """Read names that are separated by commas, each once; nothing gives nothing."""
-    names = tuple(part.strip() for part in text.split(",") if part.strip())
+    """Read names that are separated by commas, each once; nothing gives nothing.
+
+    Names that hold commas are written in double quotes, as in CSV.
+
+    Examples
+    --------
+    >>> read_names("--order", '"1,5", 2')
+    ('1,5', '2')
+    """
+    try:
+        parts = next(csv.reader([text], skipinitialspace=True, strict=True), [])
+    except csv.Error:
+        raise UserError(
+            f"The quotes in {option} {text} are not as in CSV.", """As in: '"1,5","2,0"'."""
+        ) from None
+    names = tuple(part.strip() for part in parts if part.strip())
     if len(set(names)) < len(names):
         raise UserError(f"A name comes twice in {option} {text}.", "Name each once.")
     return names

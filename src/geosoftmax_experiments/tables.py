@@ -5,41 +5,27 @@ from __future__ import annotations
 import codecs
 import csv
 import itertools
-from collections.abc import Iterable
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
+import numpy as np
 import pandas as pd
-from pandas.api import types
 
+from geosoftmax_experiments.cells import listed, numbers
+from geosoftmax_experiments.decimals import guess_decimal
 from geosoftmax_experiments.errors import UserError
 
-__all__ = [
-    "GUESSED",
-    "Table",
-    "TextFormat",
-    "days",
-    "listed",
-    "numbers",
-    "read_csv",
-    "read_table",
-    "words",
-]
+__all__ = ["GUESSED", "Table", "TextFormat", "read_csv", "read_table"]
 
 #: pandas takes minutes for hundreds of thousands of columns of one name, and memory in gigabytes.
 MOST_COLUMNS = 10_000
 #: A table of Parquet with more values than this is refused before it is unpacked.
 MOST_VALUES = 50_000_000
-#: Rows that the decimal mark is guessed from.
-SOME_ROWS = 1000
 #: UTF-8, with a mark at the beginning of the file or without.
 UTF_8 = "utf-8-sig"
 SEPARATORS = (",", ";", "\t", "|")
-#: Whole numbers, some with commas between thousands, and empty cells.
-THOUSANDS = r"\s*([-+]?([1-9]\d{0,2}(,\d{3})+|\d+))?\s*"
-#: Words, in lower case, that stand for a missing value among numbers and dates.
-NO_VALUE = ("na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?")
 
 
 @dataclass(frozen=True)
@@ -62,9 +48,12 @@ class Table(NamedTuple):
     notes: list[str]
 
 
-def read_table(path: Path, form: TextFormat = GUESSED) -> Table:
-    """Read a CSV or Parquet file."""
-    readers = {".csv": _read_text, ".tsv": _read_text, ".txt": _read_text}
+def read_table(path: Path, form: TextFormat = GUESSED, *, keep_empty: bool = False) -> Table:
+    """Read a CSV or Parquet file.
+
+    Rows of text without any value are left out, unless `keep_empty`. Blank lines are never rows.
+    """
+    readers: dict[str, Any] = {".csv": _read_text, ".tsv": _read_text, ".txt": _read_text}
     readers |= {".parquet": _read_parquet, ".pq": _read_parquet}
     reader = readers.get(path.suffix.lower())
     if reader is None:
@@ -73,7 +62,9 @@ def read_table(path: Path, form: TextFormat = GUESSED) -> Table:
             f"Let it end in {', '.join(readers)}.",
         )
     try:
-        table = reader(path, form)
+        if not path.stat().st_size:
+            raise _no_table(path)
+        table = reader(path, form, keep_empty)
     except FileNotFoundError:
         raise UserError(f"There is no file {path}.", "Check the path.") from None
     except UserError:
@@ -92,120 +83,122 @@ def read_table(path: Path, form: TextFormat = GUESSED) -> Table:
     return table
 
 
-def read_csv(path: Path, form: TextFormat | None = None) -> pd.DataFrame:
-    """Read a CSV file, as it is: never unpacked. Whatever is wrong with it is a ValueError.
-
-    With a format, all cells are text, and so are those that pandas would take for missing.
-    """
-    known = form or TextFormat()
-    options: Any = {}
-    if form is not None:
-        options = {"sep": form.separator, "encoding": form.encoding, "dtype": str}
-        options |= {"keep_default_na": False, "na_filter": False, "index_col": False}
+def read_csv(path: Path) -> pd.DataFrame:
+    """Read a CSV file, as it is: never unpacked. Whatever is wrong with it is a ValueError."""
     try:
-        records = _first_records(path, known.encoding, known.separator, 2)
         # pandas takes names from the first record, and perhaps an index from the second.
-        widths = [len(record) for record in records]
-        if max(widths, default=0) > MOST_COLUMNS:
-            raise ValueError(f"it has {max(widths):,} columns; at most {MOST_COLUMNS:,} are read")
-        if form is not None and len(widths) == 2 and widths[1] > widths[0]:
-            raise ValueError(f"its first row has {widths[1]} cells, its header {widths[0]} names")
-        return pd.read_csv(path, compression=None, **options)
+        _check_width(_first_records(path, _Text(), 2))
+        return pd.read_csv(path, compression=None)
     except (csv.Error, OverflowError, RecursionError, MemoryError) as error:
         raise ValueError(str(error)) from None
 
 
-# ------------------------------------------------------------------ cells
+def _check_width(records: list[list[str]]) -> None:
+    width = max(map(len, records), default=0)
+    if width > MOST_COLUMNS:
+        raise ValueError(f"it has {width:,} columns; at most {MOST_COLUMNS:,} are read")
 
 
-def words(values: pd.Series) -> pd.Series:
-    """Return cells as text without blanks around it; empty ones are NaN."""
-    text = values.astype(object)
-    text = text.where(text.notna(), "")
-    return text.map(lambda value: str(value).strip() or float("nan")).astype(object)
-
-
-def numbers(values: pd.Series, decimal: str = ".") -> tuple[pd.Series, pd.Series]:
-    """Return cells as numbers, and which are neither numbers nor missing.
-
-    Text that says NA, null or the like is missing; true and false, where there is nothing else, are
-    1 and 0.
-    """
-    if types.is_numeric_dtype(values.dtype):
-        found = pd.Series(values.to_numpy(float, na_value=float("nan")), index=values.index)
-        return found, found.isna() & False
-    if decimal == "." and isinstance(values.dtype, pd.StringDtype):  # the usual case, and fast
-        found = pd.Series(pd.to_numeric(values, errors="coerce"), dtype=float)
-        if found.notna().all():
-            return found, found.isna()
-    text = _words_of_values(values)
-    small = text.str.lower()
-    if small.dropna().isin(("true", "false")).all():
-        text = small.map({"true": "1", "false": "0"}).astype(object)
-    if decimal == ",":
-        text = text.str.translate(str.maketrans(",.", ".,"))
-    found = pd.Series(pd.to_numeric(text, errors="coerce"), dtype=float)
-    return found, text.notna() & found.isna()
-
-
-def days(values: pd.Series, form: str) -> tuple[pd.Series, pd.Series]:
-    """Return dates as days since 1970, and which cells are neither dates nor missing.
-
-    `form` says how text is written, as for `pandas.to_datetime`.
-    """
-    text = values if types.is_datetime64_any_dtype(values.dtype) else _words_of_values(values)
-    found = pd.to_datetime(text, format=form, errors="coerce", utc=True)
-    found = (found - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
-    return found.astype(float), text.notna() & found.isna()
-
-
-def _words_of_values(values: pd.Series) -> pd.Series:
-    text = words(values)
-    return text.mask(text.str.lower().isin(NO_VALUE))
-
-
-def listed(values: Iterable[object], most: int = 10) -> str:
-    """Return things as a list in one line: no control characters, and not without end."""
-    shown = [" ".join(str(value).split())[:200] for value in values]
-    more = [f"… ({len(shown)} in all)"] if len(shown) > most else []
-    line = ", ".join([*shown[:most], *more])
-    return "".join(
-        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in line
-    )
+def _no_table(path: Path) -> UserError:
+    return UserError(f"{path} is empty.", "Give a table with a header and samples.")
 
 
 # ------------------------------------------------------------------ text
 
 
-def _read_text(path: Path, form: TextFormat) -> Table:
+class _Text(NamedTuple):
+    """How text is read: `skip` lines come before the header, the first may name the separator."""
+
+    separator: str = ","
+    encoding: str = "utf-8"
+    skip: int = 0
+    named: str = ""
+
+
+def _read_text(path: Path, form: TextFormat, keep_empty: bool) -> Table:
     encoding = form.encoding or _guess_encoding(path)
     if codecs.lookup(encoding).name == "utf-8":
         encoding = UTF_8
-    separator = form.separator or _guess_separator(path, encoding)
-    cells = read_csv(path, TextFormat(separator, "", encoding))
-    (header,) = _first_records(path, encoding, separator, 1)
-    cells.columns = _distinct(header)
-    empty = (cells == "").all(axis=1)
-    cells = cells.loc[~empty]
-    decimal = form.decimal or _guess_decimal(cells, separator)
+    text = _before_header(path, encoding)
+    separator = form.separator or text.named or _guess_separator(path, text)
+    text = text._replace(separator=separator)
+    cells, header, blank = _read_cells(path, text)
+    empty = pd.Series(_all_empty(cells), cells.index)
+    filled = cells.loc[~empty]
+    decimal = form.decimal or guess_decimal(path, filled, separator)
 
     notes = []
     if not form.encoding and encoding != UTF_8:
         notes.append(f"The file is not UTF-8; it is read as {encoding} (--encoding).")
-    if not form.separator and separator != ",":
-        sign = "tab" if separator == "\t" else repr(separator)
-        notes.append(f"Guessed: columns are separated by {sign} (--separator).")
+    if text.named:
+        notes.append(f"The first line names the separator, {_sign(text.named)}, and is skipped.")
+    elif not form.separator and separator != ",":
+        notes.append(f"Guessed: columns are separated by {_sign(separator)} (--separator).")
     if not form.decimal and decimal != ".":
         notes.append(f"Guessed: the decimal mark is {decimal!r} (--decimal).")
     for name, column in zip(header, cells.columns, strict=True):
         if name.strip() and name.strip() != column:
             notes.append(f"A second column is called {name.strip()!r}; it is read as {column!r}.")
-    if empty.any():
-        notes.append(f"Empty rows are left out: {empty.sum()}.")
-    if not header[0].strip() and _numbers_rows(cells.iloc[:, 0]):
-        cells = cells.iloc[:, 1:]
+    if keep_empty and blank:
+        notes.append(f"Blank lines are left out: {blank}.")
+    elif not keep_empty and (blank or empty.any()):
+        notes.append(f"Empty rows are left out: {blank + empty.sum()}.")
+    if not header[0].strip() and _numbers_rows(filled.iloc[:, 0]):
+        cells, filled = cells.iloc[:, 1:], filled.iloc[:, 1:]
         notes.append("The first column has no name and numbers the rows; it is left out.")
-    return Table(cells, decimal, notes)
+    return Table(cells if keep_empty else filled, decimal, notes)
+
+
+def _sign(separator: str) -> str:
+    return "tab" if separator == "\t" else repr(separator)
+
+
+def _read_cells(path: Path, text: _Text) -> tuple[pd.DataFrame, list[str], int]:
+    """Return all cells as text, the header as it is, and how many blank lines were left out."""
+    options: dict[str, Any] = {"sep": text.separator, "encoding": text.encoding, "dtype": str}
+    options |= {"keep_default_na": False, "na_filter": False, "index_col": False, "header": None}
+    options |= {"skiprows": text.skip, "skip_blank_lines": False, "compression": None}
+    try:
+        records = _first_records(path, text, 2)
+        if not records:
+            raise _no_table(path)
+        _check_width(records)
+        header, width = records[0], len(records[0])
+        try:
+            cells = pd.read_csv(path, names=range(width), **options)
+        except pd.errors.ParserError:  # perhaps rows end with a separator
+            cells = pd.read_csv(path, names=range(width + 1), **options)
+        cells = cells.iloc[1:].reset_index(drop=True)
+        extra = cells.iloc[:, width:]
+        if not (ends := np.array(_all_empty(extra), dtype=bool)).all():
+            row = int(ends.argmin()) + 1
+            raise ValueError(f"row {row} has {width + 1} cells, its header {width} names")
+        cells = cells.iloc[:, :width].set_axis(_distinct(header), axis=1)
+        blank = _blank_lines(path, text, cells)
+    except (csv.Error, OverflowError, RecursionError, MemoryError) as error:
+        raise ValueError(str(error)) from None
+    return cells.loc[~blank].reset_index(drop=True), header, int(blank.sum())
+
+
+def _all_empty(cells: pd.DataFrame) -> np.ndarray:
+    """Return which rows hold blanks at most."""
+    empty = np.ones(len(cells), dtype=bool)
+    for name in cells.columns:
+        if not empty.any():
+            break
+        empty[empty] = cells.loc[empty, name].str.strip() == ""
+    return empty
+
+
+def _blank_lines(path: Path, text: _Text, cells: pd.DataFrame) -> np.ndarray:
+    """Return which rows are blank lines. A line of separators, or of quotes, is a row."""
+    blank = np.zeros(len(cells), dtype=bool)
+    if _all_empty(cells).any():
+        with _open_header(path, text) as file:
+            rows = itertools.islice(csv.reader(file, delimiter=text.separator), 1, len(cells) + 1)
+            found = [not row or (len(row) == 1 and row[0].isspace()) for row in rows]
+        blank[: len(found)] = found
+    return blank
 
 
 def _distinct(header: list[str]) -> list[str]:
@@ -229,17 +222,45 @@ def _numbers_rows(values: pd.Series) -> bool:
     return bool(counted or shuffled)
 
 
-def _first_records(path: Path, encoding: str, separator: str, number: int) -> list[list[str]]:
-    with path.open(encoding=encoding, errors="replace", newline="") as file:
-        records = filter(None, csv.reader(file, delimiter=separator))
+def _open_header(path: Path, text: _Text) -> TextIO:
+    """Open a file after the lines that come before its header."""
+    file = path.open(encoding=text.encoding, errors="replace", newline="")
+    for _ in range(text.skip):
+        file.readline()
+    return file
+
+
+def _first_records(path: Path, text: _Text, number: int) -> list[list[str]]:
+    with _open_header(path, text) as file:
+        records = filter(None, csv.reader(file, delimiter=text.separator))
         return list(itertools.islice(records, number))
+
+
+def _before_header(path: Path, encoding: str) -> _Text:
+    """Find the header after blank lines and a line such as ``sep=;``, as Excel writes it."""
+    named, skip = "", 0
+    with path.open(encoding=encoding, errors="replace", newline="") as file:
+        for line in file:
+            found = re.fullmatch(r'"?sep=([^"\w])"?[\r\n]*', line, re.IGNORECASE)
+            if line.strip() and (found is None or named):
+                break
+            named = found[1] if found else named
+            skip += 1
+    return _Text(encoding=encoding, skip=skip, named=named)
 
 
 def _guess_encoding(path: Path) -> str:
     """Return what the file's mark says, else UTF-8 if it is, else Windows' or Latin-1."""
     with path.open("rb") as file:
-        if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            return "utf-16"
+        start = file.read(1000)
+    if start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return "utf-16"
+    if b"\0" in start[:2]:
+        name = "utf-16-be" if start[:1] == b"\0" else "utf-16-le"
+        raise UserError(
+            f"{path} seems to be UTF-16 without a mark at its beginning.",
+            f"Add --encoding {name} to the command.",
+        )
     for name in (UTF_8, "cp1252"):
         try:
             with path.open(encoding=name, newline="") as file:
@@ -251,42 +272,28 @@ def _guess_encoding(path: Path) -> str:
     return "latin-1"
 
 
-def _guess_separator(path: Path, encoding: str) -> str:
+def _guess_separator(path: Path, text: _Text) -> str:
     """Return what splits the header into most columns, and most of the first rows likewise."""
     best, most = ",", 1
     for separator in SEPARATORS:
         try:
-            widths = [len(record) for record in _first_records(path, encoding, separator, 20)]
+            records = _first_records(path, text._replace(separator=separator), 20)
         except csv.Error:
             continue
+        first = len(records[0]) if records else 0
+        widths = [  # rows may end with one separator more
+            len(record) - (len(record) == first + 1 and not record[-1].strip())
+            for record in records
+        ]
         if widths and widths[0] > most and 2 * widths.count(widths[0]) > len(widths):
             best, most = separator, widths[0]
     return best
 
 
-def _guess_decimal(cells: pd.DataFrame, separator: str) -> str:
-    """Return the comma if more columns are numbers with it alone than with the point alone.
-
-    Where semicolons separate columns, as many are enough. Where commas do, 1,234 has thousands.
-    """
-    some: Any = cells.head(SOME_ROWS)
-    wrong = {name: numbers(some[name])[1].any() for name in some.columns}
-    if separator == ",":
-        thousands = {name: some[name].str.fullmatch(THOUSANDS).all() for name in wrong}
-        wrong = {name: bad and not thousands[name] for name, bad in wrong.items()}
-    commas = sum(wrong[name] and not numbers(some[name], ",")[1].any() for name in wrong)
-    if not commas:
-        return "."
-    points = sum(
-        not wrong[name] and some[name].str.contains(".", regex=False).any() for name in wrong
-    )
-    return "," if commas + (separator == ";") > points else "."
-
-
 # ------------------------------------------------------------------ Parquet
 
 
-def _read_parquet(path: Path, form: TextFormat) -> Table:
+def _read_parquet(path: Path, form: TextFormat, keep_empty: bool) -> Table:
     """Read a Parquet file, unless it is a small one that unpacks to a table of enormous size."""
     from pyarrow import parquet
 

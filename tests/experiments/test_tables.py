@@ -4,8 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from geosoftmax_experiments.cells import days, listed, numbers
 from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.tables import TextFormat, days, listed, numbers, read_table
+from geosoftmax_experiments.tables import TextFormat, read_table
 
 GERMAN = "Größe;Gewicht;Note\n1,75;70,5;gut\n1,62;58;mäßig\n"
 
@@ -69,11 +70,42 @@ def test_what_is_given_is_not_guessed(tmp_path):
         ("x;y\n1;05.01.2026\n2;06.01.2026\n", "."),
         ("x;y\n1;NA\n2;3,5\n", ","),
         ("x;y\n1.234;0,5\n5.678;1,5\n", ","),  # semicolons go with commas
-        ('x,y\n"1,234",a\n999,b\n', "."),  # thousands: 1,234 became 1.234 beside 999
+        # A mark with three digits after it is decimal where another column makes it clear …
+        ("x;y\n950;0.5\n1.050;1.5\n", "."),
+        ("x;y\n950;0.5\n1,050;1.5\n", "."),
+        ("x\ty\n950\t0,125\n1,050\t0,250\n", ","),
+        # … or the column itself: other digits, a number from 1000 on, marks in all cells.
+        ("x;y\n950;a\n1.050;b\n2.3;c\n", "."),
+        ("x;y\n1500;a\n1.050;b\n", "."),
+        ("x,y\n1.234,2\n2.345,3\n", "."),
+        ("x\ty\n1.234\t2\nNA\t3\n", "."),
+        ("x;y\n1,234;2\n2,345;3\n", ","),
+        ("x,y\n" + "950,1\n" * 2000 + "1.050,1\n0.5,1\n", "."),
     ],
 )
 def test_the_decimal_mark_is_that_of_more_columns(tmp_path, text, decimal):
     assert read_table(write(tmp_path, text)).decimal == decimal
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x;y\n950;a\n1.050;b\n2.300;c\n", r"1\.050 may be 1\.050 or 1050; .*'x'.*--decimal \. "),
+        ("x;y\n950;a\n1,050;b\n", r"1,050 may be 1\.050 or 1050.*--decimal , "),
+        ("x\ty\n950\t1\n1,050\t2\n", "--decimal , "),
+        ("x\ty\n3,950\t1\n1,050\t2\n", "--decimal , "),  # English thousands
+        ('x,y\n"1,234",a\n999,b\n', "--decimal , "),
+        ("x,y\n950,a\n1.050,b\n", r"--decimal \. "),
+        ("x;y\n1.050;1,050\n2.050;2,050\n", "--decimal"),
+        ("x,y\n" + "950,1\n" * 2000 + "1.050,1\n", r"--decimal \. "),
+    ],
+)
+def test_a_mark_that_may_be_of_thousands_is_asked_for(tmp_path, text, words):
+    """A thousand became one, without a word."""
+    path = write(tmp_path, text)
+    with pytest.raises(UserError, match=words):
+        read_table(path)
+    assert [read_table(path, TextFormat("", mark, "")).decimal for mark in ".,"] == [".", ","]
 
 
 def test_headers_of_all_kinds(tmp_path):
@@ -93,15 +125,62 @@ def test_headers_of_all_kinds(tmp_path):
     assert list(read_table(write(tmp_path, f",x\n{shuffled}\n")).cells.columns) == ["x"]
 
 
+def test_rows_without_values_stay_where_they_are_asked_for(tmp_path):
+    path = write(tmp_path, "\nx,y\n1,2\n,\n\n   \n3,4\n\n")
+    table = read_table(path)
+    assert table.cells["x"].tolist() == ["1", "3"]
+    assert table.notes == ["Empty rows are left out: 4."]
+    table = read_table(path, keep_empty=True)  # blank lines are no rows
+    assert table.cells["x"].tolist() == ["1", "", "3"]
+    assert table.cells.index.tolist() == [0, 1, 2]
+    assert table.notes == ["Blank lines are left out: 3."]
+    one = read_table(write(tmp_path, 'x\n1\n""\n\n2\n'), keep_empty=True)
+    assert one.cells["x"].tolist() == ["1", "", "2"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x,y\n1,2,\n3,4,\n", "x,y\n1,2\n3,4,\n", "x,y\n1,2,\n3,4\n", "x,y\n\n1,2,  \n3,4,\n"],
+)
+@pytest.mark.parametrize("separator", ",;\t")
+def test_rows_may_end_with_a_separator(tmp_path, text, separator):
+    cells = read_table(write(tmp_path, text.replace(",", separator))).cells
+    assert cells.to_dict("list") == {"x": ["1", "3"], "y": ["2", "4"]}
+
+
+@pytest.mark.parametrize("first", ["sep=;", '"sep=;"', "\ufeffSEP=;", "\nsep=;\r"])
+def test_a_first_line_may_name_the_separator(tmp_path, first):
+    path = write(tmp_path, f"{first}\nx;y,z\n1;2\n3;4\n")
+    table = read_table(path)
+    assert table.cells.to_dict("list") == {"x": ["1", "3"], "y,z": ["2", "4"]}
+    assert table.notes == ["The first line names the separator, ';', and is skipped."]
+    given = read_table(path, TextFormat(",", "", ""))
+    assert list(given.cells.columns) == ["x;y", "z"]
+    assert given.notes == table.notes
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_a_mark_is_named(tmp_path, encoding):
+    path = write(tmp_path, "größe,y\n1,2\n", encoding)
+    with pytest.raises(UserError, match=rf"UTF-16 without a mark.*--encoding {encoding}"):
+        read_table(path)
+    table = read_table(path, TextFormat("", "", encoding))
+    assert table.cells.to_dict("list") == {"größe": ["1"], "y": ["2"]}
+
+
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
         ("a.xlsx", b"", "neither CSV nor Parquet"),
-        ("a.csv", b"", "Could not read"),
+        ("a.csv", b"", "is empty"),
+        ("a.csv", b"\n  \n", "is empty"),
+        ("a.parquet", b"", "is empty"),
+        ("a.csv", b"sep=;\n", "is empty"),
+        ("a.csv", b"x,y\n1,2,\n3,4,5\n", "row 2 has 3 cells, its header 2 names"),
         ("a.csv", b"x,y\n", "holds no rows"),
         ("a.csv", b"x,y\n,\n", "holds no rows"),
         ("a.csv", b"x,y\n1,2\n3,4,5\n", "Could not read"),
-        ("a.csv", b"x,y\n1,2,3\n4,5,6\n", "first row has 3 cells, its header 2 names"),
+        ("a.csv", b"x,y\n1,2,3\n4,5,6\n", "row 1 has 3 cells, its header 2 names"),
         ("a.parquet", b"PAR1 and no more", "Could not read"),
         ("none.csv", None, "There is no file"),
     ],

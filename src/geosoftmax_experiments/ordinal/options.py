@@ -75,7 +75,11 @@ class FitOptions(TableOptions):
     target: Annotated[str, typer.Option(help="The column to predict.")]
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of model and report.")]
     order: Annotated[
-        str, typer.Option(help="The classes from low to high, separated by commas.")
+        str,
+        typer.Option(
+            help="The classes from low to high, separated by commas; in double quotes, "
+            "if a class holds a comma."
+        ),
     ] = ""
     ignore: Annotated[str, typer.Option(help="Columns to leave out, separated by commas.")] = ""
     id: Annotated[

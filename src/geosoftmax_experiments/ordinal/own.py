@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,12 @@ from geosoftmax_experiments.ordinal.encoding import Encoder
 from geosoftmax_experiments.ordinal.measures import measure_labels, measure_probabilities
 from geosoftmax_experiments.ordinal.models import MODELS
 from geosoftmax_experiments.ordinal.options import FitOptions, PredictOptions
-from geosoftmax_experiments.ordinal.own_report import Validation, score_table, write_own_report
+from geosoftmax_experiments.ordinal.own_report import (
+    COEFFICIENTS,
+    Validation,
+    score_table,
+    write_own_report,
+)
 from geosoftmax_experiments.ordinal.samples import (
     Samples,
     check_columns,
@@ -47,6 +53,12 @@ def _say(console: Console, notes: list[str]) -> None:
         console.print(note, markup=False, highlight=False, soft_wrap=True)
 
 
+def _check_output(output: Path, table: Path) -> None:
+    """Refuse to write over the table that is read."""
+    if output.exists() and table.exists() and output.samefile(table):
+        raise UserError(f"{output} is the table that is read.", "Choose another --output.")
+
+
 #: What is predicted, by the decision of a model; not always what is most probable.
 RULE_LINES = {
     "mode": "Predictions are the most probable classes.",
@@ -61,6 +73,7 @@ RULE_LINES = {
 
 def fit_table(options: FitOptions, console: Console) -> OrdinalModel:
     """Fit a model to a table, save it, and report how well it does on samples not seen."""
+    _check_output(options.output / COEFFICIENTS, options.table)
     samples = read_samples(
         options.table,
         options.target,
@@ -201,6 +214,9 @@ def predict_table(options: PredictOptions, console: Console) -> pd.DataFrame:
     output = options.output
     if output.suffix.lower() not in (".csv", ".parquet"):
         raise UserError(f"{output} is neither CSV nor Parquet.", "Let it end in .csv or .parquet.")
+    _check_output(output, options.table)
+    if output.resolve() == (options.model / COEFFICIENTS).resolve():
+        raise UserError(f"{output} belongs to the model.", "Choose another --output.")
     model = load_model(options.model)
     missing = options.missing or model.missing
     if missing == "impute" and any(column.fill is None for column in model.columns):
@@ -208,7 +224,7 @@ def predict_table(options: PredictOptions, console: Console) -> pd.DataFrame:
             f"{options.model} was fitted by an older geosoftmax, and does not know what to impute.",
             "Fit it again, or take --missing drop.",
         )
-    table = read_table(options.table, options.form)
+    table = read_table(options.table, options.form, keep_empty=True)
     name = options.id or model.id
     check_columns(options.table, table, [options.id] if options.id else [])
     X, complete, notes = read_features(

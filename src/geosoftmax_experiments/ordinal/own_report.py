@@ -20,7 +20,7 @@ from geosoftmax_experiments.report import Report, escape, plain_label, write_csv
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 
-__all__ = ["Validation", "coefficients", "score_table", "write_own_report"]
+__all__ = ["COEFFICIENTS", "Validation", "coefficients", "score_table", "write_own_report"]
 
 EXPLAINED = {
     "mae": "by how many classes the prediction is wrong, on average",
@@ -34,6 +34,8 @@ EXPLAINED = {
     "probability of 0 adds 36",
     "zero_share": "share of samples whose true class was given the probability 0",
 }
+#: The file of all coefficients, beside the report.
+COEFFICIENTS = "coefficients.csv"
 #: Features that a table or a figure shows.
 MOST_FEATURES = 25
 
@@ -88,7 +90,7 @@ def write_own_report(
     confusion = pd.DataFrame(counts, columns=names)
     confusion.insert(0, "true \\ predicted", names)
     found = coefficients(model)
-    write_csv(folder / "coefficients.csv", found)
+    write_csv(folder / COEFFICIENTS, found)
     folds = validation.scores["fold"].nunique()
     kinds = [column.kind for column in model.columns]
 

@@ -11,21 +11,13 @@ import numpy as np
 import pandas as pd
 
 from geosoftmax_experiments import tables
+from geosoftmax_experiments.cells import listed
 from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.ordinal.classes import notes_on_classes, read_classes
 from geosoftmax_experiments.ordinal.encoding import Column, learn_columns, read_columns, row_number
-from geosoftmax_experiments.tables import GUESSED, Table, TextFormat, listed
+from geosoftmax_experiments.tables import GUESSED, Table, TextFormat
 
-__all__ = [
-    "MOST_CLASSES",
-    "Samples",
-    "check_columns",
-    "read_classes",
-    "read_features",
-    "read_samples",
-]
-
-#: A target with more values than this is not a set of classes.
-MOST_CLASSES = 50
+__all__ = ["Samples", "check_columns", "read_features", "read_samples"]
 
 
 @dataclass(frozen=True)
@@ -74,36 +66,86 @@ def read_samples(
     Samples
     """
     table = tables.read_table(path, form)
-    cells: Any = table.cells
-    check_columns(path, table, (target, *ignore))
-    classes, y = read_classes(cells[target], order, table.decimal)
-    notes = [*table.notes, *_uneven(classes, order)]
-    table = table._replace(cells=cells.drop(columns=[target, *ignore]))
-    copies = [name for name in table.cells if table.cells[name].equals(cells[target])]
-    problems = {
-        f"{name!r} is a copy of the target": f"Leave it out with --ignore {name}."
-        for name in copies
-    }
+    _check_roles(path, table, target, ignore)
+    labels: Any = table.cells[target]
+    problems: dict[str, str] = {}
+    notes = [*table.notes]
+    found = _classes(labels, order, table.decimal, notes, problems)
+    classes, y = found or ([], np.zeros(len(labels), dtype=int))
+    known = len(notes)
+    table = table._replace(cells=table.cells.drop(columns=[target, *ignore]))
+    for name in table.cells:
+        if table.cells[name].equals(labels):
+            problems[f"{name!r} is a copy of the target"] = f"Leave it out with --ignore {name}."
     columns = learn_columns(table, notes, problems)
     X = read_columns(table, columns, problems)
-    known = pd.Series(y, X.index, name=target).where(y >= 0)
-    checked = X if missing == "impute" else pd.concat([known, X], axis=1)
-    complete = _complete(checked, missing, notes, problems) & (y >= 0)
-    _raise_all(path, problems, table.notes)
-    if not columns:
-        raise UserError("There are no columns beside the target.", "Give features to learn from.")
+    gaps = pd.Series(y, X.index, name=target).where(y >= 0)
+    checked = X if missing == "impute" else pd.concat([gaps, X], axis=1)
+    complete = np.asarray(_complete(checked, missing, notes, problems) & (y >= 0))
+    seen = np.unique(y[complete if complete.any() else y >= 0])
+    if found and len(seen) < 2:
+        what = "one class only" if len(seen) else "no values"
+        problems[f"the target {target!r} has {what}"] = "Give samples of two classes or more."
+    if not columns and not problems:
+        problems["there are no columns beside the target"] = "Give features to learn from."
+    _raise_all(path, problems, notes[:known])
+    notes += _notes_on_samples(X.loc[complete], y, complete, classes)
+    return Samples(X.loc[complete], y[complete], classes, columns, notes)
+
+
+def _check_roles(path: Path, table: Table, target: str, ignore: Sequence[str]) -> None:
+    check_columns(path, table, (target, *ignore))
+    if target in ignore:
+        raise UserError(
+            f"{target!r} is the target, and --id or --ignore names it too.",
+            "Name other columns there.",
+        )
+
+
+def _classes(
+    labels: pd.Series,
+    order: Sequence[str] | None,
+    decimal: str,
+    notes: list[str],
+    problems: dict[str, str],
+) -> tuple[list[Any], np.ndarray] | None:
+    """Read the classes. What is wrong with them is a problem beside those of the columns."""
+    try:
+        classes, y = read_classes(labels, order, decimal)
+    except UserError as error:
+        what = error.message.removesuffix(".")
+        problems[what[0].lower() + what[1:]] = error.hint
+        return None
+    notes += notes_on_classes(labels, classes, y, order, decimal)
+    return classes, y
+
+
+def _notes_on_samples(
+    X: pd.DataFrame, y: np.ndarray, complete: np.ndarray, classes: list[Any]
+) -> list[str]:
+    """Say how many rows are left out, and which classes and features tell little."""
+    notes = []
     if not complete.all():
         notes.append(f"Rows left out for missing values: {(~complete).sum()}.")
-    X, y = X.loc[complete], y[complete]
-    if len(np.unique(y)) < 2:
-        raise UserError(f"The target {target!r} has one class only.", "Give samples of more.")
-    empty = [label for k, label in enumerate(classes) if k not in y]
+    counts = np.bincount(y[complete], minlength=len(classes))
+    empty, single = ([classes[k] for k in np.flatnonzero(counts == n)] for n in (0, 1))
     if empty:
         notes.append(
             f"No samples: {listed(empty)}. Such classes keep their place in the order; their "
             "probability may be 0."
         )
-    return Samples(X, y, classes, columns, notes)
+    if single:
+        notes.append(
+            f"One sample only: {listed(single)}. The scores say little of such classes: where the "
+            "sample is predicted, there is none to learn from."
+        )
+    values: Any = X.nunique(dropna=False)
+    constant = [*values.index[values < 2]]
+    if len(constant) == len(X.columns):
+        notes.append("All features are constant: all samples will be predicted alike.")
+    elif constant:
+        notes.append(f"Columns with one value only tell nothing: {listed(map(repr, constant))}.")
+    return notes
 
 
 def read_features(
@@ -175,81 +217,3 @@ def _complete(
         elif not complete.any():
             problems[f"every row misses a value: {found}"] = "Fill them in, or --missing impute."
     return complete
-
-
-# ------------------------------------------------------------------ classes
-
-
-def _uneven(classes: Sequence[Any], order: Sequence[str] | None) -> list[str]:
-    """Say so where classes are numbers whose distances do not count."""
-    if order is not None or any(isinstance(label, (str, bool)) for label in classes):
-        return []
-    if len(np.unique(np.round(np.diff(classes), 9))) < 2:
-        return []
-    return [
-        f"The classes {listed(classes)} are at uneven distances. Their order counts, not their "
-        "values: errors are counted in ranks."
-    ]
-
-
-def read_classes(
-    target: pd.Series, order: Sequence[str] | None, decimal: str = "."
-) -> tuple[list[Any], np.ndarray]:
-    """Return the classes in their order, and the position of each sample's; -1 where it is missing.
-
-    The order is the one given; else that of an ordered categorical column; else that of numbers.
-    Empty cells are missing. NA, None and null are classes, unless all others are numbers and the
-    order does not name them.
-    """
-    text = tables.words(target)
-    found = list(dict.fromkeys(text.dropna()))
-    named = [*(order or ())]
-    rest = [word for word in found if word.lower() not in tables.NO_VALUE or word in named]
-    if rest and not any(isinstance(key, str) for key in _keys(rest, decimal).values()):
-        found = rest
-    keys = _keys([*found, *named], decimal)
-    if len(found) > MOST_CLASSES:
-        raise UserError(
-            f"The target {target.name!r} has {len(found)} values, which are not classes.",
-            "Round or bin it to a few ordered classes first.",
-        )
-    if order is not None:
-        classes = _given_order(target, found, named, keys)
-    elif isinstance(target.dtype, pd.CategoricalDtype) and target.dtype.ordered:
-        keys = {word: word for word in map(str, target.dtype.categories)}
-        classes = list(keys)
-    elif not any(isinstance(keys[word], str) for word in found):
-        classes = sorted({keys[word] for word in found})
-    else:
-        raise UserError(
-            f"The order of the target's values is not known: {listed(found, MOST_CLASSES)}.",
-            "Give it from low to high, separated by commas, as in --order bad,fair,good",
-        )
-    place = {word: classes.index(keys[word]) for word in found}
-    return classes, text.map(place).fillna(-1).to_numpy(dtype=int)
-
-
-def _keys(found: Any, decimal: str) -> dict[str, Any]:
-    """Return what words stand for: all truth values, all numbers, or themselves."""
-    text = pd.Series(sorted(set(found)), dtype=object)
-    values, wrong = tables.numbers(text, decimal)
-    if wrong.any() or values.isna().any() or np.isinf(values).any():
-        return {word: word for word in text}
-    if text.str.lower().isin(("true", "false")).all():
-        return {word: word.lower() == "true" for word in text}
-    return {w: int(v) if v == int(v) else v for w, v in zip(text, values.tolist(), strict=True)}
-
-
-def _given_order(
-    target: pd.Series, found: list[str], order: list[str], keys: dict[str, Any]
-) -> list[Any]:
-    classes = [keys[word] for word in order]
-    if len(set(classes)) < len(classes):
-        raise UserError(f"--order names a class twice: {listed(order, 50)}.", "Name each once.")
-    unknown = [word for word in found if keys[word] not in classes]
-    if unknown:
-        raise UserError(
-            f"The target {target.name!r} holds {listed(unknown)}, which --order does not name.",
-            "Name all classes, from low to high; empty the cells that are missing values.",
-        )
-    return classes

@@ -17,10 +17,10 @@ from safetensors.numpy import load, save
 from geosoftmax import LineCost, geometric_softmax
 from geosoftmax_experiments import files
 from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.ordinal.classes import MOST_CLASSES
 from geosoftmax_experiments.ordinal.decisions import Prediction
 from geosoftmax_experiments.ordinal.encoding import DATES, Column
 from geosoftmax_experiments.ordinal.options import Decision, Missing
-from geosoftmax_experiments.ordinal.samples import MOST_CLASSES
 
 __all__ = ["OrdinalModel", "load_model", "save_model"]
 

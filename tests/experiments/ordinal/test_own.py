@@ -200,6 +200,34 @@ def test_separators_have_one_sign():
         _ = TableOptions(separator="::").form
 
 
+def test_names_with_commas_are_quoted(tmp_path):
+    options = FitOptions(
+        table=tmp_path, target="y", output=tmp_path, order='"1,5",2', ignore='"size, mm", x'
+    )
+    assert options.classes == ("1,5", "2")
+    assert options.no_features == ("size, mm", "x")
+    with pytest.raises(UserError, match="quotes in --order"):
+        _ = replace(options, order='"1,5').classes
+
+
+def test_no_file_is_replaced_by_what_is_made_of_it(fitted, tmp_path):
+    """`predict new.csv -o new.csv` replaced the table."""
+    folder, _, _ = fitted
+    path = _csv(table(20), tmp_path)
+    (tmp_path / "link.csv").symlink_to(path)
+    before = path.read_text()
+    for output in ("new.csv", "../" + tmp_path.name + "/new.csv", "link.csv"):
+        with pytest.raises(UserError, match=r"is the table that is read.*--output"):
+            predict(folder, path, tmp_path / output)
+    with pytest.raises(UserError, match="belongs to the model"):
+        predict(folder, path, folder / "coefficients.csv")
+    path.rename(tmp_path / "coefficients.csv")
+    with pytest.raises(UserError, match=r"is the table that is read.*--output"):
+        fit(tmp_path / "coefficients.csv", tmp_path)
+    assert (tmp_path / "coefficients.csv").read_text() == before
+    assert predict(folder, tmp_path / "coefficients.csv", tmp_path / "p.csv")
+
+
 # ------------------------------------------------------------------ predict
 
 
@@ -246,6 +274,15 @@ def test_missing_values_are_refused_dropped_or_filled_in(fitted, tmp_path):
     data.fillna({"colour": most}).to_csv(path, index=False)
     same, _ = predict(folder, path, tmp_path / "p.csv")
     assert filled.equals(same)
+
+
+def test_predictions_stay_beside_their_rows(fitted, tmp_path):
+    """A row without any value was left out, and all later predictions moved up."""
+    path = tmp_path / "new.csv"
+    path.write_text("size,colour,new\n1,red,True\n,,\n\n-1,blue,False\n")
+    found, said = predict(fitted[0], path, tmp_path / "p.csv", missing="drop")
+    assert found["prediction"].isna().tolist() == [False, True, False]
+    assert "Blank lines are left out: 1." in said
 
 
 def test_one_strange_row_does_not_end_predict(fitted, tmp_path):

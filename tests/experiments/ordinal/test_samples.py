@@ -8,8 +8,9 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 
 from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.ordinal.classes import read_classes
 from geosoftmax_experiments.ordinal.encoding import Column, Encoder
-from geosoftmax_experiments.ordinal.samples import read_classes, read_features, read_samples
+from geosoftmax_experiments.ordinal.samples import read_features, read_samples
 from geosoftmax_experiments.tables import Table, TextFormat
 
 ORDER = ["bad", "fair", "good"]
@@ -68,22 +69,79 @@ def test_among_numbers_na_is_missing_unless_the_order_names_it():
 
 def test_numbers_and_truths_are_named_as_people_write_them():
     assert read_classes(pd.Series(["2.0", "1.0"]), ["1", "2", "3"])[0] == [1, 2, 3]
-    assert read_classes(pd.Series(["1,5", "1"]), None, ",")[0] == [1, 1.5]
-    assert read_classes(pd.Series(["TRUE", "FALSE"]), None)[0] == [False, True]
+    assert read_classes(pd.Series(["1,5", "1"]), None, ",")[0] == ["1", "1,5"]
+    assert read_classes(pd.Series(["TRUE", "FALSE"]), None)[0] == ["FALSE", "TRUE"]
+    assert read_classes(pd.Series(["True", "False"]), None)[0] == [False, True]
+    assert read_classes(pd.Series(["1.5", "0.5"]), None)[0] == [0.5, 1.5]
     assert read_classes(pd.Series([True, False]), ["True", "False"])[0] == [True, False]
     assert read_classes(pd.Series(["10", "9", "-1"]), None)[0] == [-1, 9, 10]
 
 
+@pytest.mark.parametrize(
+    ("words", "order"),
+    [
+        (["01", "02", "10"], None),
+        (["01", "02", "03"], ["01", "02", "03"]),
+        (["1.0", "2.0", "3.0"], None),
+        (["1", "1.5", "2"], None),
+    ],
+)
+def test_classes_are_called_as_in_the_table(words, order):
+    """01 and 1.0 came back as 1."""
+    classes, y = read_classes(pd.Series(words[::-1]), order)
+    assert classes == words
+    assert y.tolist() == [2, 1, 0]
+
+
+def test_cells_of_one_number_are_one_class(tmp_path):
+    path = write(tmp_path, "x,y", *(f"{k},{cell}" for k, cell in enumerate(["1", "1.0", "2"] * 2)))
+    found = read_samples(path, "y")
+    assert (found.classes, found.y.tolist()) == ([1, 2], [0, 0, 1] * 2)
+    assert found.notes == ["In 'y', cells of one number are one class: 1.0 as 1."]
+
+
+def test_na_among_numbers_is_mentioned(tmp_path):
+    path = write(
+        tmp_path, "x,y", *(f"{k / 7},{cell}" for k, cell in enumerate(["1", "2", "NA"] * 2))
+    )
+    with pytest.raises(UserError, match=r"missing in 'y'.*--order 1,2,NA makes it a class"):
+        read_samples(path, "y")
+    found = read_samples(path, "y", missing="drop")
+    assert found.notes[0] == (
+        "In 'y', NA counts as a missing value: --order 1,2,NA makes it a class."
+    )
+    assert read_samples(path, "y", order=["1", "2", "NA"]).classes == ["1", "2", "NA"]
+
+
+@pytest.mark.parametrize(
+    ("words", "order", "hint"),
+    [
+        (ORDER, ["bad", "fiar", "good"], "Did you mean fair by fiar in --order?"),
+        ([*ORDER, "Bad"], ORDER, "Did you mean the same by bad and Bad?"),
+        ([*ORDER, "Bad"], None, "Did you mean the same by bad and Bad?"),
+        (["1,5 mm", "2 mm"], None, """--order '"1,5 mm",2 mm'"""),
+    ],
+)
+def test_words_that_resemble_classes_are_named(words, order, hint):
+    with pytest.raises(UserError) as caught:
+        read_classes(pd.Series(words), order)
+    assert hint in caught.value.hint
+
+
 def test_a_class_without_samples_keeps_its_place(tmp_path):
-    path = write(tmp_path, "x,rating", "1,1", "2,2", "3,4")
+    path = write(tmp_path, "x,rating", "1,1", "2,2", "3,4", "4,1", "5,2")
     found = read_samples(path, "rating", order=["1", "2", "3", "4", "5"])
     assert found.classes == [1, 2, 3, 4, 5]
-    assert found.y.tolist() == [0, 1, 3]
-    assert found.notes == [
+    assert found.y.tolist() == [0, 1, 3, 0, 1]
+    empty, single = found.notes
+    assert empty == (
         "No samples: 3, 5. Such classes keep their place in the order; their probability may be 0."
-    ]
+    )
+    assert single.startswith("One sample only: 4.")
     with pytest.raises(UserError, match="one class only"):
         read_samples(write(tmp_path, "x,rating", "1,1", "2,1"), "rating")
+    with pytest.raises(UserError, match="'rating' has no values"):
+        read_samples(write(tmp_path, "x,rating", "1,", "2,"), "rating", missing="impute")
 
 
 # ------------------------------------------------------------------ columns
@@ -99,11 +157,11 @@ def test_words_that_mean_nothing_are_categories_among_words_alone(tmp_path):
     found = read_samples(path, "rating", missing="impute")
     assert found.columns == [Column("age"), Column("smoker", "category")]
     assert found.X["smoker"].tolist()[:3] == ["NA", "None", "yes"]
-    assert found.notes == ["Missing values are filled in: 'age' (1), 'smoker' (1)."]
+    assert found.notes[0] == "Missing values are filled in: 'age' (1), 'smoker' (1)."
     without = write(tmp_path, *rows, "1,NA,")  # a class is never filled in
     found = read_samples(without, "rating", missing="impute")
     assert len(found.y) == 4
-    assert found.notes[-1] == "Rows left out for missing values: 1."
+    assert "Rows left out for missing values: 1." in found.notes
     path = write(tmp_path, *rows)
     assert read_samples(path, "rating", missing="drop").X["smoker"].tolist() == ["NA", "yes"]
 
@@ -119,6 +177,7 @@ def test_words_that_mean_nothing_are_categories_among_words_alone(tmp_path):
         (["02-01-1970", "01-02-1970", "13-01-1970"], "%d-%m-%Y"),
         (["01/02/1970 00:00", "02/01/1970 00:00", "01/13/1970 00:00"], "%m/%d/%Y %H:%M"),
         (["01/02/1970", "02/01/1970", "01/13/1970"], "%m/%d/%Y"),
+        (["01/02/1970 12:00 AM", "02/01/1970 12:00 am", "01/13/1970 3:05 PM"], "%m/%d/%Y %I:%M %p"),
     ],
 )
 def test_dates_become_days(tmp_path, cells, form):
@@ -160,28 +219,86 @@ def test_all_problems_are_reported_at_once(tmp_path):
         read_samples(write(tmp_path, "x;rating", "1;1"), "rating", form=TextFormat(","))
 
 
+def test_problems_of_the_target_hide_no_others(tmp_path):
+    path = write(tmp_path, "x,rating", "inf,good", "2,bad")
+    with pytest.raises(UserError) as caught:
+        read_samples(path, "rating")
+    assert caught.value.message == (
+        f"{path}: the order of the target's values is not known: good, bad; 'x' must hold finite "
+        "numbers, but row 1 holds 'inf'."
+    )
+    with pytest.raises(UserError, match=r"'inf'; .*one class only"):
+        read_samples(write(tmp_path, "x,rating", "inf,1", "2,1"), "rating")
+    with pytest.raises(UserError, match=r"'rating' is the target.*--id or --ignore"):
+        read_samples(path, "rating", ignore=["rating"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "note"),
+    [
+        (["1,2", "1,2", "1,2", "1,2"], "All features are constant"),
+        (["1,2", "1,3", "1,4", "1,9"], "Columns with one value only tell nothing: 'x'."),
+    ],
+)
+def test_constant_columns_are_mentioned(tmp_path, rows, note):
+    path = write(tmp_path, "x,z,y", *(f"{row},{k % 2}" for k, row in enumerate(rows)))
+    assert read_samples(path, "y").notes[0].startswith(note)
+
+
 def test_a_cell_that_is_no_date_is_named(tmp_path):
-    """It made categories of all dates, without a word."""
+    """It made categories of all dates."""
     days = [f"{k % 28 + 1:02d}.{k // 28 + 1:02d}.2026,{k % 2}" for k in range(120)]
     days[3] = "31.02.2026,1"
-    few = read_samples(write(tmp_path, "day,rating", *days[:40]), "rating")
-    assert few.columns == [Column("day", "category")]
-    assert few.notes[0] == "'day' is read as categories, not as dates: row 4 holds '31.02.2026'."
-    with pytest.raises(UserError, match=r"'day' holds dates, but row 4 holds '31\.02\.2026'"):
-        read_samples(write(tmp_path, "day,rating", *days), "rating")
+    for few in (days[:40], days):
+        with pytest.raises(UserError, match=r"'day' holds dates, but row 4 holds '31\.02\.2026'"):
+            read_samples(write(tmp_path, "day,rating", *few), "rating")
+
+
+@pytest.mark.parametrize("cell", ["~", "-", "#DIV/0!", "1,234.5", "n.d."])
+def test_a_cell_that_is_no_number_is_named(tmp_path, cell):
+    """It made categories of up to 100 numbers."""
+    rows = [f"{k},{k % 3},{k % 2}" for k in range(60)]
+    rows[7] = rows[3] = f'"{cell}",1,1'
+    with pytest.raises(UserError, match=r"'x' holds numbers, but row 4 holds .* \(2 such cells: "):
+        read_samples(write(tmp_path, "x,y,rating", *rows), "rating")
+    rows[7] = rows[3] = f'1.5,"{cell}",1'
+    path = write(tmp_path, "x,y,rating", *rows)
+    if cell == "n.d.":  # few numbers beside words may be categories
+        assert (
+            "'y' is read as categories, not as numbers: row 4"
+            in read_samples(path, "rating").notes[0]
+        )
+    else:
+        with pytest.raises(UserError, match="'y' holds numbers, but row 4 holds"):
+            read_samples(path, "rating")
+
+
+def test_numbers_that_overflow_are_named(tmp_path):
+    path = write(tmp_path, "x,rating", "1,1", "1e308,2", "-2e150,1", "4,2")
+    with pytest.raises(UserError, match=r"row 2 holds '1e308' \(2 such cells.*end at 1e150"):
+        read_samples(path, "rating")
+
+
+def test_numbers_that_look_like_dates_are_mentioned(tmp_path):
+    days = [f"2026{k:02d}31" for k in (1, 3, 5, 7)]
+    path = write(tmp_path, "day,rating", *(f"{day},{k % 2}" for k, day in enumerate(days)))
+    assert (
+        "'day' is read as numbers; they look like dates, as 20260131"
+        in read_samples(path, "rating").notes[0]
+    )
+    path = write(
+        tmp_path, "day,rating", *(f"{day},{k % 2}" for k, day in enumerate([*days, "20260231"]))
+    )
+    assert not read_samples(path, "rating").notes
 
 
 def test_columns_that_may_be_a_mistake_are_noted(tmp_path):
-    rows = [f"{k if k != 3 else '~'},w{k},,{k % 2}" for k in range(12)]
+    rows = [f"{k / 7},w{k},,{k % 2}" for k in range(12)]
     found = read_samples(write(tmp_path, "x,name,empty,rating", *rows), "rating")
     assert found.notes == [
-        "'x' is read as categories, not as numbers: row 4 holds '~'.",
         "'name' has another word in each row: --id name leaves it out.",
         "Columns without values are left out: 'empty'.",
     ]
-    rows = [f"{k if k != 3 else '~'},{k % 2}" for k in range(120)]
-    with pytest.raises(UserError, match=r"'x' holds numbers, but row 4 holds '~'"):
-        read_samples(write(tmp_path, "x,rating", *rows), "rating")
     with pytest.raises(UserError, match="no columns beside the target"):
         read_samples(write(tmp_path, "rating", "1", "2"), "rating")
 
@@ -194,11 +311,6 @@ def test_columns_that_may_be_a_mistake_are_noted(tmp_path):
         ("€ {}", "numbers with units"),
         ('"1,{}.5"', "thousands marks"),
         ("1'{}", "thousands marks"),
-        ("{0}. Mai 2026", "dates or times"),
-        ("May {} 2026", "dates or times"),
-        ("03-Okt-{}", "dates or times"),
-        ("1.2.{}", "dates or times"),  # the century is not known
-        ("12:{}", "dates or times"),
     ],
 )
 def test_words_that_look_like_numbers_or_dates_are_not_taken_for_names(tmp_path, cell, words):
@@ -209,20 +321,46 @@ def test_words_that_look_like_numbers_or_dates_are_not_taken_for_names(tmp_path,
     assert words in note
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        ["{0}. Mai 2026"],
+        ["May {} 2026"],
+        ["03-Okt-{}"],
+        ["1.2.{}"],  # the century is not known
+        ["12:{}"],
+        ["12:{} pm"],
+        ["2026-W{}"],
+        ["2026-01-31 11:{} PM"],
+        ["2026-01-{}", "{}.01.2026", "01/{}/2026", "{} Jan 2026"],
+    ],
+)
+@pytest.mark.parametrize("number", [40, 360])
+def test_dates_that_are_not_read_are_left_out(tmp_path, form, number):
+    """They became categories."""
+    cells = [form[k % len(form)].format(k % 18 + 11) for k in range(number)]
+    rows = [f"{cell},{k / 7},{k % 2}" for k, cell in enumerate(cells)]
+    found = read_samples(write(tmp_path, "day,x,rating", *rows), "rating")
+    assert found.columns == [Column("x")]
+    assert found.notes == [
+        f"Columns that look like dates or times are left out: 'day' ({cells[0]}). Write dates as "
+        "2026-01-31 to have them read."
+    ]
+
+
 def test_many_words_that_look_like_numbers_get_the_hint_of_numbers(tmp_path):
-    rows = [f"{k} kg,{k % 7} May {1850 + k},{k % 2}" for k in range(150)]
+    rows = [f"{k} kg,{k % 2}" for k in range(150)]
     with pytest.raises(UserError) as caught:
-        read_samples(write(tmp_path, "x,day,rating", *rows), "rating")
-    for words in ("'x' look like numbers with units", "'day' look like dates"):
-        assert words in caught.value.message
-    for words in ("1,234.5 kg as 1234.5", "2026-01-31"):
-        assert words in caught.value.hint
+        read_samples(write(tmp_path, "x,rating", *rows), "rating")
+    assert "'x' look like numbers with units" in caught.value.message
+    assert "1,234.5 kg as 1234.5" in caught.value.hint
     assert "--id" not in caught.value.hint
 
 
 def test_words_of_usual_categories_are_not_alike(tmp_path):
-    words = ["18-25", "A1", "grade 3", "mayor", "north", "<none>"]
-    rows = [f"{words[k % 6]},{k % 2}" for k in range(40)]
+    words = ["18-25", "A1", "grade 3", "mayor", "north", "<none>", "decile 3", "SEPT2", "marker 1"]
+    words += ["3 decibels", "2026", "5more"]
+    rows = [f"{words[k % 12]},{k % 2}" for k in range(48)]
     assert not read_samples(write(tmp_path, "x,rating", *rows), "rating").notes
 
 
@@ -286,8 +424,9 @@ def test_rows_that_do_not_fit_are_named_at_once(tmp_path):
         read_features(tmp_path, table, [*COLUMNS, Column("age")], "refuse", "ignore")
     assert caught.value.message == (
         f"{tmp_path}: there is no column 'age'; 'size' must hold finite numbers, but row 1 holds "
-        "'big'; 'day' must hold dates, day.month.year, but row 1 holds '1'; values are missing in "
-        "'size' (1), 'day' (2), 'colour' (1), the first in row 1."
+        "'big' (2 such cells: 'big', 'inf'); 'day' must hold dates, day.month.year, but row 1 "
+        "holds '1' (2 such cells: '1', '2020-01-01'); values are missing in 'colour' (1), the "
+        "first in row 2."
     )
     with pytest.raises(UserError, match="every row misses a value"):
         read_features(tmp_path, rows(size=["", "NA"]), COLUMNS, "drop", "ignore")
