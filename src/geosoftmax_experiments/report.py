@@ -186,7 +186,15 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
-def write_csv(path: Path, table: pd.DataFrame, *, index: bool = False) -> None:
+def write_csv(
+    path: Path,
+    table: pd.DataFrame,
+    *,
+    index: bool = False,
+    separator: str = ",",
+    decimal: str = ".",
+    digits: int | None = None,
+) -> None:
     """Write a table whole or not at all, with no cell that a spreadsheet would take for a formula.
 
     Text that begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return, and is not a
@@ -198,7 +206,10 @@ def write_csv(path: Path, table: pd.DataFrame, *, index: bool = False) -> None:
             column: Any = safe.iloc[:, place].astype(object)
             safe.isetitem(place, column.map(_unlike_a_formula))
     safe.columns = [_unlike_a_formula(str(name)) for name in safe.columns]
-    files.write(path, lambda partial: safe.to_csv(partial, index=False))
+    form: dict[str, Any] = {"sep": separator, "decimal": decimal}
+    if digits is not None:
+        form["float_format"] = f"%.{digits}g"
+    files.write(path, lambda partial: safe.to_csv(partial, index=False, **form))
 
 
 def _unlike_a_formula(value: Any) -> Any:

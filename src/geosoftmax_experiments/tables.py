@@ -46,6 +46,7 @@ class Table(NamedTuple):
     cells: pd.DataFrame
     decimal: str
     notes: list[str]
+    separator: str = ","
 
 
 def read_table(path: Path, form: TextFormat = GUESSED, *, keep_empty: bool = False) -> Table:
@@ -146,7 +147,7 @@ def _read_text(path: Path, form: TextFormat, keep_empty: bool) -> Table:
     if not header[0].strip() and _numbers_rows(filled.iloc[:, 0]):
         cells, filled = cells.iloc[:, 1:], filled.iloc[:, 1:]
         notes.append("The first column has no name and numbers the rows; it is left out.")
-    return Table(cells if keep_empty else filled, decimal, notes)
+    return Table(cells if keep_empty else filled, decimal, notes, separator)
 
 
 def _sign(separator: str) -> str:

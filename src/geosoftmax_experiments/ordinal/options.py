@@ -98,8 +98,12 @@ class FitOptions(TableOptions):
     @property
     def no_features(self) -> tuple[str, ...]:
         """The columns that are left out."""
-        names = read_names("--ignore", self.ignore)
-        return names if self.id in ("", *names) else (*names, self.id)
+        return _no_features(self.ignore, self.id)
+
+
+def _no_features(ignore: str, id: str) -> tuple[str, ...]:
+    names = read_names("--ignore", ignore)
+    return names if id in ("", *names) else (*names, id)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +162,14 @@ class CompareOptions(TableOptions, BackendOptions):
     ignore: Annotated[
         str, typer.Option(help="Columns to leave out, separated by commas.", **_OWN)
     ] = ""
+    id: Annotated[
+        str, typer.Option(help="The column that names samples: not a feature.", **_OWN)
+    ] = ""
+
+    @property
+    def no_features(self) -> tuple[str, ...]:
+        """The columns that are left out."""
+        return _no_features(self.ignore, self.id)
 
     @property
     def tables(self) -> list[tuple[Path, str, tuple[str, ...] | None]]:
@@ -165,7 +177,7 @@ class CompareOptions(TableOptions, BackendOptions):
         paths = self.data or []
         given = {"--target": self.target or [], "--order": self.order or []}
         if not paths:
-            for name in ("ignore", "missing", "separator", "decimal", "encoding"):
+            for name in ("ignore", "id", "missing", "separator", "decimal", "encoding"):
                 given[f"--{name}"] = [getattr(self, name)] if getattr(self, name) else []
             others = [name for name, values in given.items() if values]
             if others:

@@ -89,8 +89,24 @@ def read_samples(
     if not columns and not problems:
         problems["there are no columns beside the target"] = "Give features to learn from."
     _raise_all(path, problems, notes[:known])
+    notes += [
+        f"Each value of {name!r} belongs to one class. If it was derived from the target, leave it "
+        f"out with --ignore {name}: scores would be too good to be true."
+        for name in X.columns
+        if _tells(X[name], y)
+    ]
     notes += _notes_on_samples(X.loc[complete], y, complete, classes)
     return Samples(X.loc[complete], y[complete], classes, columns, notes)
+
+
+def _tells(column: Any, y: np.ndarray) -> bool:
+    """Return whether a column with few values determines the class of every sample."""
+    known = column.notna().to_numpy() & (y >= 0)
+    pairs = pd.DataFrame({"value": column[known].to_numpy(), "class": y[known]})
+    found: Any = pairs.nunique()
+    if not 1 < found["value"] <= len(pairs) / 5 or found["class"] < 2:
+        return False
+    return len(pairs.drop_duplicates()) == found["value"]
 
 
 def _check_roles(path: Path, table: Table, target: str, ignore: Sequence[str]) -> None:

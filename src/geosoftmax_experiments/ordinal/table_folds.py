@@ -10,7 +10,6 @@ from rich.console import Console
 
 from geosoftmax_experiments.data.ordinal import Fold, make_split
 from geosoftmax_experiments.errors import UserError
-from geosoftmax_experiments.options import read_names
 from geosoftmax_experiments.ordinal.encoding import Encoder
 from geosoftmax_experiments.ordinal.options import CompareOptions
 from geosoftmax_experiments.ordinal.samples import Samples, read_samples
@@ -27,9 +26,8 @@ def read_folds(
     """Read tables, say what was guessed, and split each into `count` folds."""
     folds: dict[str, list[Fold]] = {}
     for path, target, order in tables:
-        ignore = read_names("--ignore", options.ignore)
         samples = read_samples(
-            path, target, order=order, ignore=ignore, form=options.form,
+            path, target, order=order, ignore=options.no_features, form=options.form,
             missing=options.missing or "refuse",
         )  # fmt: skip
         for note in samples.notes:

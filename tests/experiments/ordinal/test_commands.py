@@ -90,6 +90,20 @@ def test_compare_on_own_tables(tables, tmp_path):
     assert "other data for one, two-2" in refused.output
 
 
+def test_names_of_samples_are_no_features_of_a_comparison(tables, tmp_path):
+    data = pd.read_csv(tables[0])
+    data.insert(0, "who", [f"patient {k}" for k in range(len(data))])
+    data.to_csv(tmp_path / "named.csv", index=False)
+    asked = ["--data", tmp_path / "named.csv", "--target", "rating", "--order", "bad,fair,good"]
+    options = ["--models", "lr", "--quick", "--jobs", 1, "-o", tmp_path / "out"]
+    advised = call("ordinal", "compare", *asked, *options)
+    assert "'who' has another word in each row: --id who leaves it out" in advised.output
+    options += ["--fresh"]
+    result = call("ordinal", "compare", *asked, *options, "--id", "who")
+    assert result.exit_code == 0, result.output
+    assert "who" not in result.output
+
+
 def test_own_tables_that_do_not_fit_are_refused(tables, tmp_path):
     one, two = (["--data", path] for path in tables)
     target = ["--target", "rating", "--quick", "-o", tmp_path / "out"]

@@ -164,8 +164,11 @@ def test_a_german_table_of_a_spreadsheet(tmp_path, few_folds):
     assert size.fill == pytest.approx(data["Größe"].median())
     found, _ = predict(tmp_path / "m", path, tmp_path / "p.csv")
     lines = (tmp_path / "p.csv").read_text().splitlines()
-    assert lines[0] == "Nummer,prediction,p(bad),p(fair),p(good)"
-    assert lines[1].startswith("0000,")
+    assert lines[0] == "Nummer;prediction;p(bad);p(fair);p(good)"
+    assert lines[1].startswith("0000;")
+    written = pd.read_csv(tmp_path / "p.csv", sep=";", decimal=",")
+    assert np.allclose(written.iloc[:, 2:], found.iloc[:, 2:], atol=1e-6)
+    assert "." not in lines[1]
     # The same rows as Parquet, with dates and numbers that are some, give the same.
     typed = data.assign(Tag=pd.date_range("2026-01-01", periods=120))
     typed.to_parquet(tmp_path / "typed.parquet")

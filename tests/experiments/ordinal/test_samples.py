@@ -364,6 +364,17 @@ def test_words_of_usual_categories_are_not_alike(tmp_path):
     assert not read_samples(write(tmp_path, "x,rating", *rows), "rating").notes
 
 
+def test_a_column_that_tells_the_class_is_noted(tmp_path):
+    """A code of the target: scores would be perfect. Names of rows, and noise, tell nothing."""
+    rows = [f"{'abc'[k % 3]},{k % 2},{k},{['low', 'mid', 'high'][k % 3]}" for k in range(30)]
+    path = write(tmp_path, "code,even,row,y", *rows)
+    notes = read_samples(path, "y", order=["low", "mid", "high"]).notes
+    assert [note for note in notes if "belongs to one class" in note] == [
+        "Each value of 'code' belongs to one class. If it was derived from the target, leave it "
+        "out with --ignore code: scores would be too good to be true."
+    ]
+
+
 def test_a_copy_of_the_target_is_refused(tmp_path):
     path = write(tmp_path, "x,y,y", *[f"{k / 7},{k % 2},{k % 2}" for k in range(20)])
     with pytest.raises(UserError, match=r"'y.1' is a copy of the target\. .*--ignore y.1\."):
