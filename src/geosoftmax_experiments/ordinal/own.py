@@ -245,8 +245,8 @@ def predict_table(options: PredictOptions, console: Console) -> pd.DataFrame:
         _say(console, [f"There is no column {name!r}, which named the samples of the fit."])
 
     if output.suffix.lower() == ".csv":
-        marks = {"separator": table.separator, "decimal": table.decimal}
-        write_csv(output, result, **marks, digits=6)  # as the table, so that one program reads both
+        # With the marks of the table, so that one program reads both.
+        write_csv(output, result, separator=table.separator, decimal=table.decimal, digits=6)
     else:
         files.write(output, lambda partial: result.to_parquet(partial, index=False))
     skipped = int((~complete).sum())
