@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -98,7 +99,10 @@ def read_names(option: str, text: str) -> tuple[str, ...]:
     ('1,5', '2')
     """
     try:
-        parts = next(csv.reader([text], skipinitialspace=True, strict=True), [])
+        if re.search(r'(^|,)\s*"', text):
+            parts = next(csv.reader([text], skipinitialspace=True, strict=True))
+        else:
+            parts = text.split(",")
     except csv.Error:
         raise UserError(
             f"The quotes in {option} {text} are not as in CSV.", """As in: '"1,5","2,0"'."""
