@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from geosoftmax import DenseCost, GridCost, LineCost, TreeCost, geometric_softmax, nn
+from geosoftmax import (
+    DenseCost,
+    GridCost,
+    LineCost,
+    TreeCost,
+    geometric_logsumexp,
+    geometric_softmax,
+    nn,
+)
 from geosoftmax.solvers import plans
 from geosoftmax.solvers.plans import PlanCache
 from tests.conftest import compiles
@@ -123,6 +131,15 @@ def test_a_write_that_leaves_no_cost_is_refused(cost, tensor, values, says):
     getattr(cost, tensor).copy_(torch.tensor(values))
     with pytest.raises(ValueError, match=says):
         geometric_softmax(scores, cost)
+
+
+@pytest.mark.parametrize("p", [1, 1.5, 2])
+def test_neighbours_that_a_cast_puts_at_one_place_are_solved(p):
+    cost = LineCost([0.0, 1.0, 1.0 + 1e-12, 3.0], p=p).float()
+    assert cost.positions.diff().tolist() == [1, 0, 2]
+    value = geometric_logsumexp(torch.zeros(4), cost)
+    expected = geometric_logsumexp(torch.zeros(3), LineCost([0.0, 1.0, 3.0], p=p))
+    torch.testing.assert_close(value, expected)
 
 
 @pytest.mark.parametrize("p", [1, 1.5, 2])

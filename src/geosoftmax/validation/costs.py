@@ -111,7 +111,7 @@ def check_has_values(name: str, value: Any) -> None:
         )
 
 
-def check_positions(positions: Tensor) -> None:
+def check_positions(positions: Tensor, *, may_meet: bool = False) -> None:
     """Check the positions of the classes on a line."""
     if positions.dim() != 1 or positions.numel() == 0:
         raise ValueError(
@@ -121,7 +121,8 @@ def check_positions(positions: Tensor) -> None:
     check_has_values("positions", positions)
     if not bool(torch.isfinite(positions).all()):
         raise ValueError("positions must be finite; got NaN or infinite values.")
-    if bool((positions.diff() <= 0).any()):
+    gaps = positions.diff()
+    if bool((gaps < 0 if may_meet else gaps <= 0).any()):
         raise ValueError(
             "positions must be strictly increasing. Sort the classes by position, and merge "
             "classes at the same position."
