@@ -184,6 +184,7 @@ def claim(path: Path, settings: Mapping[str, Any], *, holds_results: bool) -> No
         raise UserError(f"{path} is damaged.", _ELSEWHERE)
     differing = [key for key in wanted if found.get(key) != wanted[key]]
     if differing:
+        differing.sort(key=lambda key: key not in ("data", "digest"))  # matters most
         raise UserError(
             f"{path.parent} was made with other settings: "
             f"{'; '.join(_difference(key, found.get(key), wanted[key]) for key in differing)}.",

@@ -298,7 +298,7 @@ def _repaired(near: Tensor, original: Tensor) -> Repair:
             UserWarning,
             stacklevel=3,
         )
-    return Repair(DenseCost(near), moved)
+    return Repair(DenseCost(near + 0.0), moved)  # no -0.0
 
 
 def _squared_distances(name: str, X: Tensor) -> Tensor:

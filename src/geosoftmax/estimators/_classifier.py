@@ -98,9 +98,10 @@ class GeometricClassifier(LinearGeometric):
     penalties. With the paper's scale, 0.5, they differ on one or two samples of 300. On ordered
     classes the two scales predict about equally well.
 
-    Meta-estimators such as `VotingClassifier` encode the labels in sorted order before they fit.
-    With those, encode the labels yourself as 0, 1, 2, … in their order (``y.cat.codes`` of an
-    ordered pandas categorical), and do not pass `classes`.
+    `VotingClassifier`, and ``cross_val_predict(…, method="predict_proba")``, number labels in
+    sorted order before they fit. The order of a categorical is lost there without a word; with
+    `classes` the fit is refused. For these, number the labels yourself as 0, 1, 2, … in their order
+    (``y.cat.codes`` of an ordered pandas categorical), and do not pass `classes`.
 
     Examples
     --------

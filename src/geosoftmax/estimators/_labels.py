@@ -233,8 +233,9 @@ def read_classes(y: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
         remedy = "Add them to classes, in order, or remove these samples."
         if unknown == list(range(len(unknown))):
             remedy = (
-                "If a meta-estimator such as VotingClassifier numbered them, number the labels "
-                "yourself, 0, 1, 2, … in their order, and leave `classes` out."
+                "If scikit-learn numbered them, as in VotingClassifier or cross_val_predict with "
+                "method='predict_proba', number the labels yourself, 0, 1, 2, … in their order, "
+                "and leave `classes` out."
             )
         raise ValueError(
             f"y has labels that are not in classes: {unknown}; classes is {ordered.tolist()}. "

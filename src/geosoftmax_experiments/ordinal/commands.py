@@ -43,12 +43,14 @@ def run_compare(options: CompareOptions, console: Console) -> None:
         load_folds,
         refuse_older,
     )
+    from geosoftmax_experiments.ordinal.models import MODELS
     from geosoftmax_experiments.ordinal.report import console_table, write_report
     from geosoftmax_experiments.ordinal.table_folds import read_folds
     from geosoftmax_experiments.report import say_saved
 
     backend = options.where()
-    models = read_names("--models", options.models)
+    labels = {model.label: name for name, model in MODELS.items()}  # as tables call them
+    models = tuple(labels.get(name, name) for name in read_names("--models", options.models))
     count = options.folds or (1 if options.quick else PUBLISHED_FOLDS)
     tables = options.tables
     if tables:

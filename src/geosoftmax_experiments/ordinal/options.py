@@ -131,7 +131,10 @@ class CompareOptions(TableOptions, BackendOptions):
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help="Folder of the results.", show_default="results/ordinal"
+            "--output",
+            "-o",
+            help="Folder of the results.",
+            show_default="results/ordinal; with --data, results/ordinal-tables",
         ),
     ] = None
     source: Annotated[

@@ -204,6 +204,9 @@ def _print_scores(validation: Validation, console: Console) -> None:
     for row in scores.itertuples(index=False):
         shown.add_row(*row[:-1])
     console.print(shown)
+    if validation.scores["zero_share"].gt(0).to_numpy().any():
+        note = "A true class with the probability 0 adds 36 to the log-loss of its sample."
+        console.print(note, highlight=False, soft_wrap=True)
 
 
 # ------------------------------------------------------------------ predict

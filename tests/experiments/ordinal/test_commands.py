@@ -95,7 +95,7 @@ def test_names_of_samples_are_no_features_of_a_comparison(tables, tmp_path):
     data.insert(0, "who", [f"patient {k}" for k in range(len(data))])
     data.to_csv(tmp_path / "named.csv", index=False)
     asked = ["--data", tmp_path / "named.csv", "--target", "rating", "--order", "bad,fair,good"]
-    options = ["--models", "lr", "--quick", "--jobs", 1, "-o", tmp_path / "out"]
+    options = ["--models", "LR", "--quick", "--jobs", 1, "-o", tmp_path / "out"]
     advised = call("ordinal", "compare", *asked, *options)
     assert "'who' has another word in each row: --id who leaves it out" in advised.output
     options += ["--fresh"]
