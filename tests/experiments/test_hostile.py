@@ -547,6 +547,10 @@ def complaint(result, before):
     return None
 
 
+#: Read without harm: a TIFF whose one page is whole, whatever its suffix; the loop is not followed.
+READ = {("picture png", "tiff-loop")}
+
+
 def cases():
     """Each reader with the files that are meant for it, and with all others: some minutes."""
     for name, (_, aimed) in READERS.items():
@@ -573,7 +577,7 @@ def test_every_file_is_refused_in_a_line(name, kinds, corpus, made, tmp_path, mo
         before = peak()
         with nothing_started():
             result = call(*command)
-        if found := complaint(result, before):
+        if (found := complaint(result, before)) and (name, kind) not in READ:
             complaints[kind] = found
         assert not Path(os.environ[hostile.MARKER]).exists(), kind
         assert not list(tmp_path.rglob("pwned*")), kind

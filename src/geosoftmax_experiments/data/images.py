@@ -82,6 +82,8 @@ def _read(path: Path, size: int | None) -> np.ndarray:
                 f"{path} has {width} × {height} pixels; at most {MOST_PIXELS:,} are read.",
                 "Make it smaller.",
             )
+        if getattr(opened, "n_frames", 1) > 1:
+            raise UserError(f"{path} has several pages or frames.", "Save each as a picture.")
         image = ImageOps.exif_transpose(opened)  # as its camera was held
         if image.mode.startswith("I"):  # 16 bits
             image = Image.fromarray(_high_bytes(np.asarray(image), path))
