@@ -89,19 +89,13 @@ def read_samples(
     if not columns and not problems:
         problems["there are no columns beside the target"] = "Give features to learn from."
     _raise_all(path, problems, notes[:known])
-    notes += [
-        f"Each value of {name!r} belongs to one class. If it was derived from the target, leave it "
-        f"out with --ignore {name}: scores would be too good to be true."
-        for name in X.columns
-        if _tells(X[name], y)
-    ]
     notes += _notes_on_samples(X.loc[complete], y, complete, classes)
     return Samples(X.loc[complete], y[complete], classes, columns, notes)
 
 
 def _tells(column: Any, y: np.ndarray) -> bool:
     """Return whether a column with few values determines the class of every sample."""
-    known = column.notna().to_numpy() & (y >= 0)
+    known = column.notna().to_numpy()
     pairs = pd.DataFrame({"value": column[known].to_numpy(), "class": y[known]})
     found: Any = pairs.nunique()
     if not 1 < found["value"] <= len(pairs) / 5 or found["class"] < 2:
@@ -161,6 +155,12 @@ def _notes_on_samples(
         notes.append("All features are constant: all samples will be predicted alike.")
     elif constant:
         notes.append(f"Columns with one value only tell nothing: {listed(map(repr, constant))}.")
+    notes += [
+        f"Each value of {name!r} belongs to one class. If it was derived from the target, leave it "
+        f"out with --ignore {name}: scores would be too good to be true."
+        for name in X.columns
+        if _tells(X[name], y[complete])
+    ]
     return notes
 
 
