@@ -16,7 +16,7 @@ from geosoftmax import DenseCost, GridCost
 from geosoftmax.backends.triton import grid, rows, sinkhorn
 from geosoftmax.backends.triton.grid import SplittingPlaneTables, Tuning
 from geosoftmax.backends.triton.tiles import padded
-from geosoftmax.solvers.tables import spectrum
+from geosoftmax.solvers.plans import spectrum
 
 SIDES = (16, 28, 64, 128)
 CLASSES = (9, 120, 250, 500, 1000)

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from benchmarks.grid import _fields, load_drawings
 from geosoftmax import GridCost, geometric_logistic_loss, smooth_scores
 from geosoftmax.backends import reference, settings
+from geosoftmax.solvers.plans import spectrum
 from geosoftmax.solvers.products import Products
-from geosoftmax.solvers.tables import spectrum
 
 PENALTIES = (0.15, 0.3, 0.45, 0.7, 1.0)
 FIRST = (10, 15, 20, 30)

@@ -11,8 +11,8 @@ import torch
 
 from geosoftmax import TreeCost, solve
 from geosoftmax.backends import numba, reference
+from geosoftmax.solvers.plans import tree_tables
 from geosoftmax.solvers.products import Products
-from geosoftmax.solvers.tables import tree_tables
 from tests.generators import randn
 
 DIGITS = 60

@@ -7,7 +7,7 @@ from scipy.optimize import nnls
 
 from geosoftmax import TreeCost, solve
 from geosoftmax.backends.numba.tables import STIFF
-from geosoftmax.solvers import tables
+from geosoftmax.solvers.plans import tree_tables
 
 
 def random_tree(nodes: int, shortest: float, seed: int) -> TreeCost:
@@ -30,7 +30,7 @@ def by_nnls(scores: torch.Tensor, cost: TreeCost) -> np.ndarray:
 @pytest.mark.parametrize(("shortest", "short"), [(0.5, False), (1e-3, True)])
 def test_both_eliminations_agree_with_nnls(shortest, short):
     cost = random_tree(40, shortest, seed=3)
-    assert tables.tree_tables(cost).short is short
+    assert tree_tables(cost).short is short
     scores = 2 * torch.randn(20, 40, dtype=torch.float64, generator=torch.manual_seed(0))
     found = solve(scores, cost)
     for row, u in zip(scores, found.u, strict=True):
@@ -41,7 +41,7 @@ def test_a_tree_counts_as_short_from_its_stiffest_edge_on():
     at_the_limit = np.log1p(1 / STIFF)  # r² / D = STIFF, where r² = exp(-length)
     for factor, short in ((1.001, False), (0.999, True)):
         cost = TreeCost([-1, 0, 1], [0.0, 3.0, factor * at_the_limit])
-        assert tables.tree_tables(cost).short is short
+        assert tree_tables(cost).short is short
 
 
 @pytest.mark.parametrize("shortest", [0.5, 1e-3])

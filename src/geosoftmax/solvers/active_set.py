@@ -9,9 +9,9 @@ from geosoftmax.backends.reference import Rows
 from geosoftmax.costs import DenseCost
 from geosoftmax.costs.base import Cost
 from geosoftmax.solvers.base import Plan, Request, Solver, without_numba
-from geosoftmax.solvers.compiled import compiled_plan
+from geosoftmax.solvers.fused import compiled_plan
+from geosoftmax.solvers.plans import dense_tables
 from geosoftmax.solvers.products import Products
-from geosoftmax.solvers.tables import dense_tables
 
 #: The largest number of outputs for which it is chosen. By name, it solves any number.
 MOST_OUTPUTS = 128

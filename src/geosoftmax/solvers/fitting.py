@@ -10,7 +10,7 @@ from geosoftmax.backends.reference import fitting as reference
 from geosoftmax.costs.base import Cost
 from geosoftmax.solvers.active_set import MOST_OUTPUTS
 from geosoftmax.solvers.base import FitPlan, Request, Solver, without_numba
-from geosoftmax.solvers.tables import dense_tables
+from geosoftmax.solvers.plans import dense_tables
 
 #: Up to this many classes, every cost is treated as dense, to use the compiled losses.
 FEW_CLASSES = 16

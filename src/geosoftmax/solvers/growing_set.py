@@ -13,11 +13,11 @@ from geosoftmax.backends.reference import Rows
 from geosoftmax.backends.settings import SINGLE_PRECISION_GAP
 from geosoftmax.costs.base import Cost
 from geosoftmax.solvers.base import Fused, Plan, Request, Solver, SolveRows
+from geosoftmax.solvers.plans import axis_kernels, shared
 from geosoftmax.solvers.polishing import LONGEST_SIDE, CompiledPolish, no_compiled_polish
 from geosoftmax.solvers.products import Products
 from geosoftmax.solvers.running import solve_in_steps
 from geosoftmax.solvers.splitting import splitting_rows
-from geosoftmax.solvers.tables import axis_kernels, shared
 
 
 class GrowingSetNumba(Solver):

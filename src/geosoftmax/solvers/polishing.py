@@ -16,8 +16,8 @@ from geosoftmax.costs import DenseCost
 from geosoftmax.costs.base import Cost
 from geosoftmax.costs.linalg import LARGEST_FACTOR
 from geosoftmax.solvers.base import Request, SolveRows, without_numba
+from geosoftmax.solvers.plans import axis_kernels, dense_tables
 from geosoftmax.solvers.products import Products
-from geosoftmax.solvers.tables import axis_kernels, dense_tables
 
 #: ``(kernel, b, start, tol, max_iter, dtype)``: an iterative method of the reference backend.
 Iterate = Callable[[Products, Tensor, Tensor | None, float, int, torch.dtype], Rows]

@@ -10,12 +10,11 @@ from typing import Any
 import torch
 
 from geosoftmax.costs.base import Cost
-from geosoftmax.solvers.accelerated import AcceleratedNumba, AcceleratedReference
 from geosoftmax.solvers.active_set import ActiveSetNumba, ActiveSetReference
 from geosoftmax.solvers.base import OnnxPlan, Purpose, Request, Solver
+from geosoftmax.solvers.descent import AcceleratedNumba, AcceleratedReference, Lbfgs
 from geosoftmax.solvers.fitting import FitNumba, FitReference
 from geosoftmax.solvers.growing_set import GrowingSetNumba
-from geosoftmax.solvers.lbfgs import Lbfgs
 from geosoftmax.solvers.plans import PLANS
 from geosoftmax.solvers.portable import (
     ADVICE,

@@ -16,9 +16,9 @@ from geosoftmax.solvers.base import (
     without_numba,
     without_triton,
 )
+from geosoftmax.solvers.plans import axis_kernels, dense_tables, line_tables, tree_tables
 from geosoftmax.solvers.products import Products
 from geosoftmax.solvers.splitting import is_plane
-from geosoftmax.solvers.tables import axis_kernels, dense_tables, line_tables, tree_tables
 
 #: The target of the residual log(v · Kv / α), and the largest number of iterations.
 AIM = 1e-14

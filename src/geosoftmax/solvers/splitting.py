@@ -21,10 +21,10 @@ from geosoftmax.solvers.base import (
     SupportPlan,
     without_triton,
 )
-from geosoftmax.solvers.launched import launched_plan
+from geosoftmax.solvers.fused import launched_plan
+from geosoftmax.solvers.plans import shared, spectrum
 from geosoftmax.solvers.polishing import CompiledPolish, Polish, no_compiled_polish, polished
 from geosoftmax.solvers.products import Products
-from geosoftmax.solvers.tables import shared, spectrum
 
 #: The kernel is diagonalised up to this side of a grid, or this many outputs of any other cost.
 LONGEST_SIDE = 1024

@@ -16,10 +16,9 @@ from geosoftmax.backends import reference
 from geosoftmax.backends.reference import Rows
 from geosoftmax.costs.base import Cost
 from geosoftmax.solvers.base import Plan, Request, Solver, SolveRows, without_numba, without_triton
-from geosoftmax.solvers.compiled import compiled_plan
-from geosoftmax.solvers.launched import launched_plan
+from geosoftmax.solvers.fused import compiled_plan, launched_plan
+from geosoftmax.solvers.plans import line_tables, shared, tree_tables
 from geosoftmax.solvers.products import Products
-from geosoftmax.solvers.tables import line_tables, shared, tree_tables
 
 #: What each method solves: `Cost.structure`, and its description.
 _SOLVES = {

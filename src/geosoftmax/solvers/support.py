@@ -8,7 +8,7 @@ from torch import Tensor
 from geosoftmax.backends import reference
 from geosoftmax.costs.base import Cost
 from geosoftmax.solvers.base import Request, Solver, SupportPlan, without_numba
-from geosoftmax.solvers.tables import tree_tables
+from geosoftmax.solvers.plans import tree_tables
 
 
 class SupportNumba(Solver):

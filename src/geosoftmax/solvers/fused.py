@@ -1,14 +1,16 @@
-"""Plans of the numba backend."""
+"""Plans whose solve is one call of a backend: a compiled kernel of numba, or a launch of Triton."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from geosoftmax.backends.reference import Rows
 from geosoftmax.costs.base import Cost
-from geosoftmax.solvers.base import Fused, IndexLoss, Plan, Request
+from geosoftmax.solvers.base import Fused, IndexLoss, Plan, Request, SolveRows
+from geosoftmax.solvers.base import Kernel as Multiplies
 from geosoftmax.solvers.products import Products
 
 if TYPE_CHECKING:
@@ -43,4 +45,31 @@ def compiled_plan(method: str, kernel: Kernel, cost: Cost, request: Request) -> 
     return Plan(
         method, request, len(cost.shape), Products(cost), rows, per_row=per_row,
         fused=fused, predict=kernel.softmax, index_loss=None if per_row else index_loss,
+    )  # fmt: skip
+
+
+def launched_plan(
+    method: str,
+    cost: Cost,
+    request: Request,
+    kernel: Multiplies,
+    rows: SolveRows,
+    fused: Callable[[Tensor, int], Fused],
+    loss: Callable[[Tensor, Tensor, int, float], tuple[Tensor, Tensor]] | None = None,
+) -> Plan:
+    """Return a plan whose solve is one launch, `fused`; `rows` is for warm starts."""
+
+    def index_loss(
+        scores: Tensor, target: Tensor, ignored: int, reduction: str, max_iter: int
+    ) -> IndexLoss:
+        from geosoftmax.backends.triton import index_loss
+
+        scores = scores.detach()
+        alpha, _, lower, _, _ = fused(scores, max_iter)
+        loss, slope = index_loss.finish(alpha, lower, scores, target, ignored, reduction)
+        return loss, slope, 0.0, 0  # nothing is read from the device: invalid rows become NaN
+
+    return Plan(
+        method, request, len(cost.shape), kernel, rows, waits=False,
+        fused=fused, loss=loss, index_loss=index_loss,
     )  # fmt: skip

@@ -1,8 +1,11 @@
-"""Any cost: accelerated projected gradient, then exact solves on the support."""
+"""Methods for any cost, by products with ``K``: accelerated projected gradient, and L-BFGS."""
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from geosoftmax.backends import reference
+from geosoftmax.backends.reference import Rows
 from geosoftmax.costs.base import Cost
 from geosoftmax.solvers.base import Plan, Request, Solver
 from geosoftmax.solvers.polishing import CompiledPolish, Polish, no_compiled_polish, polished
@@ -10,7 +13,7 @@ from geosoftmax.solvers.products import Products
 
 
 class AcceleratedNumba(Solver):
-    """Products in torch, compiled exchanges."""
+    """Then exact solves on the support: products in torch, compiled exchanges."""
 
     method = "accelerated"
     backend = "numba"
@@ -23,7 +26,7 @@ class AcceleratedNumba(Solver):
 
 
 class AcceleratedReference(Solver):
-    """All in plain torch."""
+    """The same, all in plain torch."""
 
     method = "accelerated"
     backend = "reference"
@@ -41,3 +44,26 @@ def _plan(cost: Cost, request: Request, polish: Polish | CompiledPolish) -> Plan
     rows = polished(reference.accelerate, polish, kernel, request)
     per_row = bool(cost.batch_shape)
     return Plan("accelerated", request, len(cost.shape), kernel, rows, per_row=per_row)
+
+
+class Lbfgs(Solver):
+    """The paper's own method, in log-space: only by name, for comparison.
+
+    All rows together. It stops when its value stalls, even if the gap is large.
+    """
+
+    method = "lbfgs"
+    backend = "reference"
+
+    def accepts(self, cost: Cost, request: Request) -> str | None:
+        return "it runs only by name" if request.method == "auto" else None
+
+    def prepare(self, cost: Cost, request: Request) -> Plan:
+        kernel = Products(cost)
+
+        def rows(b: Tensor, start: Tensor | None, max_iter: int) -> Rows:
+            log_matvec, dtype = kernel.log_matvec, request.dtype
+            return reference.lbfgs(kernel, log_matvec, b, start, request.tol, max_iter, dtype)
+
+        per_row = bool(cost.batch_shape)
+        return Plan(self.method, request, len(cost.shape), kernel, rows, per_row=per_row)
