@@ -445,6 +445,18 @@ def test_gradients_of_peaks():
     assert torch.autograd.gradcheck(read, logits)
 
 
+def test_gradients_where_maps_have_fewer_peaks():
+    """A map with a light patch, beside one with more peaks: what is left out has no gradient."""
+    mass = torch.zeros(2, 6, 6, dtype=torch.float64)
+    mass[0, 1, 1], mass[0, 4, 4], mass[1, 0, 0], mass[1, 4, 4] = 0.6, 0.4, 0.03, 0.97
+    mass.requires_grad_()
+    found = peaks(mass / mass.sum((1, 2), keepdim=True))
+    assert found.points[1, 1].isnan().all()
+    (slope,) = torch.autograd.grad(found.points.nan_to_num().sum() + found.mass.sum(), mass)
+    assert slope.isfinite().all()
+    assert slope[0].any()
+
+
 def test_faint_pixels_join_no_peak():
     alpha = torch.full((5, 5), 1e-5, dtype=torch.float64)
     alpha[1, 1], alpha[3, 4] = 0.6, 0.4 - 23e-5

@@ -193,7 +193,6 @@ def write_csv(
     index: bool = False,
     separator: str = ",",
     decimal: str = ".",
-    digits: int | None = None,
 ) -> None:
     """Write a table whole or not at all, with no cell that a spreadsheet would take for a formula.
 
@@ -206,10 +205,9 @@ def write_csv(
             column: Any = safe.iloc[:, place].astype(object)
             safe.isetitem(place, column.map(_unlike_a_formula))
     safe.columns = [_unlike_a_formula(str(name)) for name in safe.columns]
-    form: dict[str, Any] = {"sep": separator, "decimal": decimal}
-    if digits is not None:
-        form["float_format"] = f"%.{digits}g"
-    files.write(path, lambda partial: safe.to_csv(partial, index=False, **form))
+    files.write(
+        path, lambda partial: safe.to_csv(partial, index=False, sep=separator, decimal=decimal)
+    )
 
 
 def _unlike_a_formula(value: Any) -> Any:

@@ -293,11 +293,11 @@ def test_measure_of_one_point_has_value_of_its_score():
         (lambda d: -d.square(), "negative"),
         (lambda d: 40 * d**4, "not positive definite"),
         (lambda d: d.abs() + d.clamp(min=0), "not symmetric"),
-        (lambda d: 1 + d.square(), "not 0 where points meet"),
+        (lambda d: 1 + d.square(), "non-zero diagonal"),
         (lambda d: d / 0, "NaN or infinite"),
     ],
 )
 def test_functions_that_are_no_cost_are_refused(function, words):
     cost = FunctionCost(lambda x, y: function(x[..., :, None, 0] - y[..., None, :, 0]))
-    with pytest.raises(ValueError, match=f"no cost on Box.*{words}"):
+    with pytest.raises(ValueError, match=f"is no cost. At 32 points: .*{words}"):
         geometric_softmax(lambda x: -x[..., 0].square(), Box(0, 1), cost)

@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from geosoftmax.continuous.costs import PointCost, PowerCost
+from geosoftmax.continuous.costs import PointCost
 from geosoftmax.continuous.measure import Box
 
 #: The number of points at which a cost of one's own is checked.
@@ -37,7 +37,7 @@ class Problem:
         self.score, self.domain, self.cost, self.side = score, domain, cost, side
         self.chosen: Tensor | None = None
         self.spacing = domain.width / (side - 1)
-        self._check_cost()
+        self.cost.check(_some_points(domain))
         self._check_resolution()
         grid = domain.grid(side)
         with torch.no_grad():
@@ -121,33 +121,6 @@ class Problem:
         values = values.reshape(self.rows, *values.shape[values.dim() - dims :])
         return values if self.chosen is None else values[self.chosen]
 
-    def _check_cost(self) -> None:
-        """Refuse a cost of one's own that is none at some points: answers would look certain."""
-        if isinstance(self.cost, PowerCost):
-            return
-        lower, width = self.domain.lower, self.domain.width
-        generator = torch.Generator().manual_seed(0)
-        places = torch.rand(TRIED, len(lower), generator=generator, dtype=torch.float64)
-        x = lower + width * places.to(lower)
-        with torch.no_grad():
-            C = self.cost.matrix(x, x).double()
-        slack = 1e-9 * max(1.0, float(C.abs().max()))
-        wrong = {
-            "is NaN or infinite": not bool(C.isfinite().all()),
-            "is not symmetric": not float((C - C.mT).abs().max()) <= slack,
-            "is not 0 where points meet": not float(C.diagonal().abs().max()) <= slack,
-            "is negative": not float(C.min()) >= -slack,
-        }
-        for what, found in wrong.items():
-            if found:
-                raise ValueError(f"{self.cost!r} is no cost on {self.domain!r}: it {what}.")
-        least = float(torch.linalg.eigvalsh(torch.exp(-C / 2))[0])
-        if least < -slack:
-            raise ValueError(
-                f"{self.cost!r} is no cost on {self.domain!r}: exp(-C/2) is not positive definite. "
-                f"At {TRIED} points its smallest eigenvalue is {least:.3g}."
-            )
-
     def _check_resolution(self) -> None:
         """Refuse a grid between whose points the kernel fits: it would overlook everything."""
         centre = (self.domain.lower + self.domain.upper)[None] / 2
@@ -169,6 +142,12 @@ class Problem:
                 "where no mass may lie."
             )
         return values
+
+
+def _some_points(domain: Box) -> Tensor:
+    """Return points anywhere in a box, always the same."""
+    places = torch.rand(TRIED, domain.dim, generator=torch.Generator().manual_seed(0))
+    return domain.lower + domain.width * places.to(domain.lower)
 
 
 def _slope(values: Tensor, x: Tensor, **options: Any) -> Tensor:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from geosoftmax.validation import check_multiplier, check_power
+from geosoftmax.validation import check_cost_matrix, check_multiplier, check_power
 
 __all__ = ["FunctionCost", "PointCost", "PowerCost"]
 
@@ -36,6 +36,14 @@ class PointCost(ABC):
     @abstractmethod
     def jet(self, x: Tensor, y: Tensor) -> KernelJet:
         """``K = exp(-C/2)`` and its derivatives."""
+
+    def check(self, points: Tensor) -> None:
+        """Refuse a cost that is none at some points: certificates would be wrong."""
+        try:
+            check_cost_matrix(self.matrix(points, points).detach())
+        except ValueError as error:
+            why = str(error).partition(". ")[0]  # the rest says how to repair a matrix
+            raise ValueError(f"{self!r} is no cost. At {len(points)} points: {why}.") from None
 
     @abstractmethod
     def __mul__(self, factor: float | Tensor) -> PointCost:
@@ -76,6 +84,9 @@ class PowerCost(PointCost):
     def __init__(self, p: float = 2.0, scale: float | Tensor = 1.0) -> None:
         self.p = check_power(p)
         self.scale = check_multiplier(scale)
+
+    def check(self, points: Tensor) -> None:
+        """Such costs are valid everywhere."""
 
     def __mul__(self, factor: float | Tensor) -> PowerCost:
         return PowerCost(self.p, self.scale * check_multiplier(factor).to(self.scale.device))

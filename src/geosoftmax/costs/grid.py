@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -52,13 +52,10 @@ class GridCost(ScaledCost):
         p: float = 2.0,
         spacing: float | Sequence[float] | Tensor = 1.0,
     ) -> None:
-        if isinstance(shape, numbers.Integral):
-            if isinstance(p, numbers.Integral) and p > 2:
-                raise ValueError(
-                    f"pass the sides of a grid as one tuple: GridCost(({shape}, {p}))."
-                )
-            shape = (int(shape),)
-        shape = tuple(cast("Sequence[int]", shape))
+        single = isinstance(shape, (int, np.integer))
+        if single and isinstance(p, (int, np.integer)) and p > 2:
+            raise ValueError(f"pass the sides of a grid as one tuple: GridCost(({shape}, {p})).")
+        shape = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
         if not 1 <= len(shape) <= 3:
             raise ValueError(f"a grid has 1, 2 or 3 dimensions; got shape {shape}.")
         for n in shape:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from geosoftmax.functional.calls import computed, full_precision
-from geosoftmax.functional.points import read_mass
+from geosoftmax.functional.points import pixels, read_mass
 from geosoftmax.validation import check_shares
 
 _MAX_POOL = (
@@ -88,23 +88,21 @@ def peaks(
     patch = _patches(mass.detach(), faint).flatten(1)
     sums = mass.new_zeros(patch.shape[0], patch.shape[1] + 1)
     total = sums.scatter_add(1, patch, flat)[:, 1:]  # the patch 0 is what is faint
-    places = torch.stack(torch.meshgrid(*(_pixels(mass, s) for s in sides), indexing="ij"), -1)
+    places = torch.stack(torch.meshgrid(*(pixels(s, mass) for s in sides), indexing="ij"), -1)
     moments = [sums.scatter_add(1, patch, flat * x)[:, 1:] for x in places.reshape(-1, n).T]
     counted = total >= least
     most = int(counted.sum(1).amax())
     order = torch.where(counted, total, 0.0).argsort(dim=1, descending=True, stable=True)[:, :most]
     there = counted.gather(1, order)
     weight = torch.where(there, total.gather(1, order), 0.0)
-    divisor = torch.where(there, weight, torch.nan)[..., None]
+    # A quotient with NaN would have NaN as its gradient, also where its value is not used.
+    divisor, there = torch.where(there, weight, 1.0)[..., None], there[..., None]
     points = torch.stack([moment.gather(1, order) for moment in moments], -1) / divisor
+    points = torch.where(there, points, torch.nan)
     if valid is not None:
         weight = torch.where(valid.reshape(-1, 1), weight, torch.nan)
     dtype = computed(alpha).dtype
     return Peaks(points.reshape(*batch, most, n).to(dtype), weight.reshape(*batch, most).to(dtype))
-
-
-def _pixels(mass: Tensor, side: int) -> Tensor:
-    return torch.arange(side, dtype=mass.dtype, device=mass.device)
 
 
 def _patches(mass: Tensor, faint: float) -> Tensor:

@@ -91,8 +91,7 @@ def point_target(points: Tensor, shape: Sequence[int]) -> PointTarget:
     at = torch.where(present[..., None], points, 0.0)
     factors = []
     for axis, side in enumerate(sides):
-        pixels = torch.arange(side, dtype=points.dtype, device=points.device)
-        hat = (1 - (at[..., axis, None] - pixels).abs()).clamp(min=0)
+        hat = (1 - (at[..., axis, None] - pixels(side, points)).abs()).clamp(min=0)
         if not is_readable(points):
             inside = (at[..., axis] >= 0) & (at[..., axis] <= side - 1)
             hat = torch.where(inside[..., None], hat, torch.nan)
@@ -151,9 +150,8 @@ def locate(
     -------
     Tensor, shape (*batch, n)
         Points as for `point_target`: **(row, column)**, in index units, in the dtype of `alpha`.
-        Half precision becomes float32. Rows that are not
-        distributions give NaN where values are not checked: on GPUs, and under ``torch.compile``
-        and ``torch.func``.
+        Half precision becomes float32. Rows that are not distributions give NaN where values are
+        not checked: on GPUs, and under ``torch.compile`` and ``torch.func``.
 
     See Also
     --------
@@ -229,7 +227,7 @@ def spread(alpha: Tensor, *, dim: int | tuple[int, ...] = (-2, -1)) -> Tensor:
     total = torch.zeros((), dtype=mass.dtype, device=mass.device)
     for marginal in _marginals(mass, sides):
         mean = _mean(marginal)
-        apart = _pixels(marginal) - mean[..., None]
+        apart = pixels(marginal.shape[-1], marginal) - mean[..., None]
         fraction = mean - mean.detach().floor()
         total = total + (marginal * apart**2).sum(-1) - fraction * (1 - fraction)
     # Below the floor, the difference is rounding of the input, and its square root means nothing.
@@ -268,12 +266,13 @@ def _marginals(mass: Tensor, sides: tuple[int, ...]) -> list[Tensor]:
     return [mass.sum(dims) if dims else mass for dims in others]
 
 
-def _pixels(marginal: Tensor) -> Tensor:
-    return torch.arange(marginal.shape[-1], dtype=marginal.dtype, device=marginal.device)
+def pixels(side: int, like: Tensor) -> Tensor:
+    """Return the positions of the pixels along an axis, of the kind of `like`."""
+    return torch.arange(side, dtype=like.dtype, device=like.device)
 
 
 def _mean(marginal: Tensor) -> Tensor:
-    return (marginal * _pixels(marginal)).sum(-1)
+    return (marginal * pixels(marginal.shape[-1], marginal)).sum(-1)
 
 
 def _median(marginal: Tensor) -> Tensor:
@@ -307,8 +306,7 @@ def _local_mean(mass: Tensor, sides: tuple[int, ...], window: list[int]) -> Tens
     starts = _mode(sums, tuple(sums.shape[sums.dim() - n :]), slack)
     chosen = []
     for axis, side in enumerate(sides):
-        pixels = torch.arange(side, dtype=mass.dtype, device=mass.device)
-        ahead = pixels - starts[..., axis, None]
+        ahead = pixels(side, mass) - starts[..., axis, None]
         chosen.append(((ahead >= 0) & (ahead < window[axis])).to(mass.dtype))
     inside = mass * _outer(chosen)
     inside = inside / inside.sum(tuple(range(-len(sides), 0)), keepdim=True)

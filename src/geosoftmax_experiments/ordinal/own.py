@@ -248,8 +248,11 @@ def predict_table(options: PredictOptions, console: Console) -> pd.DataFrame:
         _say(console, [f"There is no column {name!r}, which named the samples of the fit."])
 
     if output.suffix.lower() == ".csv":
+        shown = result.copy()
+        for label in model.classes:
+            shown[f"p({label})"] = [float(f"{share:.6g}") for share in result[f"p({label})"]]
         # With the marks of the table, so that one program reads both.
-        write_csv(output, result, separator=table.separator, decimal=table.decimal, digits=6)
+        write_csv(output, shown, separator=table.separator, decimal=table.decimal)
     else:
         files.write(output, lambda partial: result.to_parquet(partial, index=False))
     skipped = int((~complete).sum())

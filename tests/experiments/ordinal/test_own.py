@@ -177,6 +177,19 @@ def test_a_german_table_of_a_spreadsheet(tmp_path, few_folds):
     assert pd.read_parquet(tmp_path / "q.parquet")["Nummer"].tolist() == data["Nummer"].tolist()
 
 
+def test_predictions_keep_all_digits_of_names_and_classes(tmp_path, few_folds):
+    """Probabilities are rounded; ids and classes are not, also where they are numbers."""
+    data = table().replace({"rating": {"bad": 1000000.5, "fair": 2000001.5, "good": 3000002.5}})
+    data = data.astype({"rating": float})
+    data.insert(0, "id", 20260131000.25 + np.arange(len(data)))
+    data.to_parquet(tmp_path / "typed.parquet")
+    fit(tmp_path / "typed.parquet", tmp_path / "m", id="id", order="")
+    predict(tmp_path / "m", tmp_path / "typed.parquet", tmp_path / "p.csv")
+    written = pd.read_csv(tmp_path / "p.csv")
+    assert written["id"].tolist() == data["id"].tolist()
+    assert set(written["prediction"]) <= {1000000.5, 2000001.5, 3000002.5}
+
+
 def test_tables_that_are_too_small_are_refused(tmp_path):
     with pytest.raises(UserError, match=r"holds 8 samples. At least 10"):
         fit(table(8), tmp_path / "m")

@@ -111,7 +111,7 @@ def split(
 def _resolvent(spectrum: Spectrum, rho: float, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
     """Return the product of rows with ``(K + ρ)⁻¹``."""
     damping, bases = 1 / (spectrum.eigenvalues + rho), spectrum.bases
-    if damping.numel() <= FEW_OUTPUTS and len(bases) == 1:
+    if damping.numel() <= FEW_OUTPUTS:  # the axes are merged
         inverse = ((bases[0] * damping) @ bases[0].T).to(dtype)
         return lambda rows: rows @ inverse
     damping = damping.to(dtype)
