@@ -28,12 +28,12 @@ LOSSES: dict[str, tuple[type[Head], tuple[Setting, ...]]] = {
     OURS: (
         Geometric,
         (
-            {"p": 1, "scale": 1.0},
             {"p": 1, "scale": 2.0},
-            {"p": 1, "scale": 0.5},
-            {"p": 1, "scale": 1.0, "smooth": True},
+            {"p": 1, "scale": 4.0},
+            {"p": 1, "scale": 1.0},
+            {"p": 1, "scale": 8.0},
+            {"p": 1, "scale": 2.0, "smooth": True},
             {"p": 2, "scale": 0.5},
-            {"p": 2, "scale": 0.5, "smooth": True},
         ),
     ),
     "zero-one": (ZeroOne, tuple({"scale": scale} for scale in (1.0, 4.0, 2.0, 0.5, 8.0, 16.0))),

@@ -32,6 +32,9 @@ _torch: Any = torch
 CLIP = 10.0
 #: Where steps are replayed.
 REPLAYING = ("cuda",)
+#: On a GPU the channels of a pixel lie side by side, and convolutions are tried out when a step is
+#: recorded: with few channels the first guess is slow.
+LAYOUT, SEARCHED = torch.channels_last, True
 
 
 def one_cycle(peak: float, steps: int) -> Iterator[tuple[float, ...]]:
@@ -132,8 +135,13 @@ class Training:
         self._waiting = torch.empty(0, dtype=torch.int64)
         self._optimiser = AdamW(model.parameters())
         self._numbers = one_cycle(recipe.learning_rate, recipe.steps)
-        replay = replay and frames.device.type in REPLAYING
-        self._replayed: Step | None = self._record() if replay else None
+        self._replayed: Step | None = None
+        kind = frames.device.type
+        if kind == "cuda":
+            model.network.to(memory_format=LAYOUT)  # pyright: ignore[reportCallIssue]
+        if replay and kind in REPLAYING:
+            with torch.backends.cudnn.flags(benchmark=SEARCHED, allow_tf32=True):
+                self._replayed = self._record()
 
     def advance(self, steps: int) -> Tensor:
         """Do so many steps; return the loss of the last one."""
