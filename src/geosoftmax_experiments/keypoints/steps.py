@@ -140,7 +140,7 @@ class Training:
         if kind == "cuda":
             model.network.to(memory_format=LAYOUT)  # pyright: ignore[reportCallIssue]
         if replay and kind in REPLAYING:
-            with torch.backends.cudnn.flags(benchmark=SEARCHED, allow_tf32=True):
+            with torch.backends.cudnn.flags(enabled=True, benchmark=SEARCHED, allow_tf32=True):
                 self._replayed = self._record()
 
     def advance(self, steps: int) -> Tensor:
