@@ -172,6 +172,7 @@ def test_no_synchronisation(fused, request):
 @pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")  # Inductor's advice
 def test_modules_do_not_synchronise(fused):
     """They keep what is derived from their cost, also where a compiled graph calls them."""
+    torch.compiler.reset()  # torch compiles one function at most eight times
     cost, scores, target = fused
     smooth, loss = nn.SmoothScores(cost), nn.GeometricLogisticLoss(cost, tol=1e-3)
 
