@@ -76,6 +76,14 @@ def test_answers_are_counted_by_layer(comparison, sheets):
     assert "67%" in found.output
 
 
+def test_the_stored_answers_of_digits_are_counted_on_the_page():
+    folder = ROOT / "docs" / "results" / "drawings" / "mnist-p1" / "blind"
+    table, _ = count_answers(folder, folder / "answers.txt")
+    assert list(table["chosen"]) == [8, 0, 32, 0]
+    page = (ROOT / "docs" / "drawings.md").read_text(encoding="utf8")
+    assert "32 times the sigmoid's was nearest, 8 times that of softmax, never ours" in page
+
+
 def test_the_stored_answers_give_the_counts_that_the_page_states():
     folder = ROOT / "docs" / "results" / "drawings" / "cats-p1" / "blind"
     table, chance = count_answers(folder, folder / "answers.txt")
