@@ -28,8 +28,8 @@ LOSSES: dict[str, tuple[type[Head], tuple[Setting, ...]]] = {
     OURS: (
         Geometric,
         (
-            {"p": 1, "scale": 2.0},
             {"p": 1, "scale": 4.0},
+            {"p": 1, "scale": 2.0},
             {"p": 1, "scale": 1.0},
             {"p": 1, "scale": 8.0},
             {"p": 1, "scale": 2.0, "smooth": True},

@@ -49,7 +49,7 @@ def test_losses_are_timed_once_and_reported(comparison):
         report = (comparison.folder / "report.md").read_text()
     timing = read_timing(comparison.folder)
     assert list(timing) == ["geometric", "softmax"]
-    assert timing["geometric"]["setting"] == "p=1,scale=2"
+    assert timing["geometric"]["setting"] == "p=1,scale=4"
     ratio = timing["geometric"]["step"] / timing["softmax"]["step"]
     (row,) = (
         line for line in report.splitlines() if f"| {ratio:.2f} |" in line and "points" in line
