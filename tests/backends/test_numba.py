@@ -541,6 +541,40 @@ def test_no_garbage_is_collected_while_kernels_compile(collects):
     assert not any(during)
 
 
+ALL_KERNELS = """
+import importlib, pkgutil, torch
+from numba import types
+from numba.core.dispatcher import Dispatcher
+from geosoftmax import GridCost, LineCost, TreeCost, ZeroOneCost, sinkhorn_negentropy, solve
+from geosoftmax.backends import numba as nb
+for cost in (ZeroOneCost(3), LineCost(3), TreeCost([-1, 0, 0]), LineCost(3, p=2)):
+    for rows in (1, 50):
+        solve(torch.randn(rows, 3), cost)
+sinkhorn_negentropy(torch.full((3,), 1 / 3), LineCost(3, p=2))
+for p in (1, 2):
+    solve(torch.randn(1, 12, 12), GridCost((12, 12), p=p))
+for module in pkgutil.iter_modules(nb.__path__):
+    for function in vars(importlib.import_module(f"{nb.__name__}.{module.name}")).values():
+        if isinstance(function, Dispatcher) and not function.targetoptions.get("_nrt", True):
+            for compiled in function.overloads.values():
+                result = compiled.signature.return_type
+                parts = list(result) if isinstance(result, types.BaseTuple) else [result]
+                print(any(isinstance(part, types.Array) for part in parts), function.__name__)
+"""
+
+
+@pytest.mark.slow
+def test_functions_that_count_no_references_return_no_arrays(tmp_path):
+    """Their caller would free such an array once too often."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}  # where nothing is compiled yet
+    lines = subprocess.run(
+        [sys.executable, "-c", ALL_KERNELS], capture_output=True, text=True, env=environment,
+        check=True,
+    ).stdout.splitlines()  # fmt: skip
+    assert len(lines) > 40
+    assert not [line for line in lines if line.startswith("True")]
+
+
 def test_what_other_sources_compiled_is_removed(tmp_path):
     """Numba itself would run it: it looks at the file of the outermost function alone."""
     old = tmp_path / "hull.solve.nbi"

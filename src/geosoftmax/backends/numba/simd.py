@@ -22,7 +22,7 @@ from geosoftmax.backends.numba.certificate import (
 from geosoftmax.backends.numba.elementary import exponential
 from geosoftmax.backends.numba.memory import load_long, read, write_lane
 from geosoftmax.backends.numba.pivoting import COVERS, ROUNDS, SINGULAR
-from geosoftmax.backends.numba.runtime import inner, jit
+from geosoftmax.backends.numba.runtime import allocating, inner, jit
 
 #: Rows in flight. Shorter loops are unrolled before they could be vectorised.
 LANES = 64
@@ -54,7 +54,7 @@ def solve_together(call, kernels, inside, warm, todo, steps, first, last):
     return worst, counted, bad, left
 
 
-@inner
+@allocating
 def prepare(call, K, warm, b, peak, inside, first):
     """``b = exp((f - peak) / 2)`` and, unless it is known, the guess of a support, for each row.
 
@@ -134,7 +134,7 @@ def uncovered(K, b, lanes, inside):
             inside[i, r] = 1.0 if b[i, r] > highest else 0.0
 
 
-@inner
+@allocating
 def _rounds(call, K, b, peak, inside, steps, todo, first):
     """Rounds of block pivoting. Rows that they do not solve stay listed in `todo`."""
     d = K.shape[0]
