@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from geosoftmax.backends.numba.calls import Kernel, begin, finish, obstacle, to_distribution
+from geosoftmax.backends.numba.calls import Kernel, finish, obstacle, to_distribution
 from geosoftmax.backends.numba.certificate import bracket, for_more_terms
 from geosoftmax.backends.numba.products import tree_product
 from geosoftmax.backends.numba.runtime import inner, jit, spread
@@ -23,7 +23,6 @@ def kernel(tables: TreeTables) -> Kernel:
 def _rows(call, r, D, parents, outputs, stiffness, slope, short, first, last):
     d = outputs.shape[0]
     n = parents.shape[0]
-    counted, bad = begin(call, d)
     b = np.empty(d)
     x = np.empty(d)
     product = np.empty(d)
@@ -46,7 +45,7 @@ def _rows(call, r, D, parents, outputs, stiffness, slope, short, first, last):
         low, high = for_more_terms(low, high, n - d)
         to_distribution(b, x, energy)
         worst = finish(call, row, b, x, low, high, peak, steps, worst)
-    return worst, counted, bad
+    return worst
 
 
 def solve_on(tables: TreeTables, support: np.ndarray, rhs: np.ndarray) -> np.ndarray:

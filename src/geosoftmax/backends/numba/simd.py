@@ -20,7 +20,7 @@ from geosoftmax.backends.numba.certificate import (
     lane_brackets,
 )
 from geosoftmax.backends.numba.elementary import exponential
-from geosoftmax.backends.numba.memory import load_long, read, write_lane
+from geosoftmax.backends.numba.memory import load_long, read, write
 from geosoftmax.backends.numba.pivoting import COVERS, ROUNDS, SINGULAR
 from geosoftmax.backends.numba.runtime import allocating, inner, jit
 
@@ -43,7 +43,6 @@ def solve_together(call, kernels, inside, warm, todo, steps, first, last):
     """
     K = kernels[0]
     d = K.shape[0]
-    counted, bad = calls.begin(call, d)
     b = np.empty((last - first, d))
     peak = np.empty(last - first)
     prepare(call, K, warm, b, peak, inside, first)
@@ -51,7 +50,7 @@ def solve_together(call, kernels, inside, warm, todo, steps, first, last):
         todo[row] = row
         steps[row] = 0
     left, worst = _rounds(call, K, b, peak, inside, steps, todo[first:last], first)
-    return worst, counted, bad, left
+    return worst, left
 
 
 @allocating
@@ -213,11 +212,11 @@ def _rounds(call, K, b, peak, inside, steps, todo, first):
                                 U[i, r] = top
                                 P[i, r] = top
                         if weights != 0:
-                            write_lane(weights, kind, row * d, U, r, 1.0)
+                            write(weights, kind, row * d, U[:, r], 1.0)
                         if alphas != 0:
-                            write_lane(alphas, kind, row * d, P, r, 1.0)
+                            write(alphas, kind, row * d, P[:, r], 1.0)
                         if target != 0:
-                            calls.finish_loss(call, row, P, r, sums[LOWER, r], top)
+                            calls.finish_loss(call, row, P[:, r], sums[LOWER, r], top)
                         worst = calls.finish_bounds(
                             call, row, sums[LOWER, r], sums[UPPER, r], top, step, worst
                         )
