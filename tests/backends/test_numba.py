@@ -545,14 +545,11 @@ ALL_KERNELS = """
 import importlib, pkgutil, torch
 from numba import types
 from numba.core.dispatcher import Dispatcher
-from geosoftmax import GridCost, LineCost, TreeCost, ZeroOneCost, sinkhorn_negentropy, solve
+from geosoftmax import GridCost, solve, warm_up
 from geosoftmax.backends import numba as nb
-for cost in (ZeroOneCost(3), LineCost(3), TreeCost([-1, 0, 0]), LineCost(3, p=2)):
-    for rows in (1, 50):
-        solve(torch.randn(rows, 3), cost)
-sinkhorn_negentropy(torch.full((3,), 1 / 3), LineCost(3, p=2))
-for p in (1, 2):
-    solve(torch.randn(1, 12, 12), GridCost((12, 12), p=p))
+warm_up()
+assert len(nb.policy._rows.overloads) == 2, "one for trees with short edges, and one for others"
+solve(torch.randn(1, 12, 12), GridCost((12, 12), p=1))
 for module in pkgutil.iter_modules(nb.__path__):
     for function in vars(importlib.import_module(f"{nb.__name__}.{module.name}")).values():
         if isinstance(function, Dispatcher) and not function.targetoptions.get("_nrt", True):
