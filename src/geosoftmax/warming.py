@@ -34,7 +34,7 @@ def warm_up(*costs: Cost) -> None:
     """
     if not costs:
         tree = TreeCost([-1, 0, 0])
-        lines = (LineCost(3, p=2), LineCost(3), ZeroOneCost(3), tree)
+        lines = (LineCost(3, p=2), LineCost(3), ZeroOneCost(3), tree, tree / 100)
         costs = (*lines, GridCost((12, 12)), GridCost((36, 36), p=1) * 2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -541,6 +541,37 @@ def test_no_garbage_is_collected_while_kernels_compile(collects):
     assert not any(during)
 
 
+ALL_KERNELS = """
+import importlib, pkgutil, torch
+from numba import types
+from numba.core.dispatcher import Dispatcher
+from geosoftmax import GridCost, solve, warm_up
+from geosoftmax.backends import numba as nb
+warm_up()
+assert len(nb.policy._rows.overloads) == 2, "one for trees with short edges, and one for others"
+solve(torch.randn(1, 12, 12), GridCost((12, 12), p=1))
+for module in pkgutil.iter_modules(nb.__path__):
+    for function in vars(importlib.import_module(f"{nb.__name__}.{module.name}")).values():
+        if isinstance(function, Dispatcher) and not function.targetoptions.get("_nrt", True):
+            for compiled in function.overloads.values():
+                result = compiled.signature.return_type
+                parts = list(result) if isinstance(result, types.BaseTuple) else [result]
+                print(any(isinstance(part, types.Array) for part in parts), function.__name__)
+"""
+
+
+@pytest.mark.slow
+def test_functions_that_count_no_references_return_no_arrays(tmp_path):
+    """Their caller would free such an array once too often."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}  # where nothing is compiled yet
+    lines = subprocess.run(
+        [sys.executable, "-c", ALL_KERNELS], capture_output=True, text=True, env=environment,
+        check=True,
+    ).stdout.splitlines()  # fmt: skip
+    assert len(lines) > 40
+    assert not [line for line in lines if line.startswith("True")]
+
+
 def test_what_other_sources_compiled_is_removed(tmp_path):
     """Numba itself would run it: it looks at the file of the outermost function alone."""
     old = tmp_path / "hull.solve.nbi"

@@ -14,11 +14,10 @@ from geosoftmax.backends.numba.calls import (
     SCRATCH,
     Function,
     Kernel,
-    begin,
     finish,
     obstacle,
     to_distribution,
-    worst_of,
+    widest,
 )
 from geosoftmax.backends.numba.certificate import bracket, diagonal_of
 from geosoftmax.backends.numba.pivoting import guess, pivot_blocks, pivot_singly
@@ -62,15 +61,15 @@ class PrincipalPivoting(Kernel):
         return _solve_many, (self.kernels, supports if warm else inside, int(warm), todo, steps)
 
 
-def _solve_many(*arguments: Any) -> tuple[float, int, int]:
+def _solve_many(*arguments: Any) -> float:
     """Solve rows together, and those that are left one by one."""
-    worst, counted, bad, left = solve_together(*arguments)
+    worst, left = solve_together(*arguments)
     if left:
         call, kernels, inside, _, todo, steps, first, _ = arguments
         listed = todo[first : first + left]
         rest = solve_singly(call, kernels, inside, steps, listed, 0, left)
-        worst = worst_of([(worst, counted, bad), rest])
-    return worst, counted, bad
+        worst = widest([worst, rest])
+    return worst
 
 
 @jit
@@ -80,7 +79,6 @@ def solve_singly(call, kernels, supports, steps, listed, first, last):
     From `supports`, if there are any, after so many `steps` (negative: no more blocks).
     """
     d = kernels.shape[-1]
-    counted, bad = begin(call, d)
     A = np.empty((d, d))
     b = np.empty(d)
     x = np.empty(d)
@@ -118,4 +116,4 @@ def solve_singly(call, kernels, supports, steps, listed, first, last):
                 supports[row, i] = inside[i]
         to_distribution(b, x, energy)
         worst = finish(call, row, b, x, low, high, peak, step, worst)
-    return worst, counted, bad
+    return worst

@@ -1,10 +1,10 @@
 """From scores to the requested results, in the same way for every method.
 
-A method is a compiled function ``rows(call, *arrays, first, last) -> worst gap, counted, bad`` for
-the rows ``first … last - 1``, and a `Kernel` is such a function with its arrays. `call` is the
-address of a record: where the scores are, and where each result goes. `SCORES` and the constants
-after it are the numbers of its fields. A result with address 0 was not requested. The function
-passes the record to `begin`, reads each row with `obstacle`, and ends it with `finish`.
+A method is a compiled function ``rows(call, *arrays, first, last) -> widest bracket`` for the rows
+``first … last - 1``, and a `Kernel` is such a function with its arrays. `call` is the address of a
+record: where the scores are, and where each result goes. `SCORES` and the constants after it are
+the numbers of its fields. A result with address 0 was not requested. The function reads each row
+with `obstacle`, and ends it with `finish`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from geosoftmax.backends.numba.memory import (
     store_long,
     write,
     write_entry,
-    write_lane,
 )
 from geosoftmax.backends.numba.runtime import inner, jit, spread
 
@@ -43,16 +42,14 @@ SCORES, KIND, GIVEN, ROWS = range(4)
 ALPHA, U, SLOPE = range(4, 7)
 #: addresses of results with one entry for each row;
 LOWER, UPPER, ITERATIONS, LOSS = range(7, 11)
-#: classes, what to ignore of them, whether slopes are those of a mean, and weights of rows;
-TARGET, IGNORE, MEAN, WEIGHT = range(11, 15)
-#: and the share of a row in the slopes, which `begin` fills in.
-SHARE = 15
+#: and classes, what to ignore of them, what to divide slopes by, and weights of rows.
+TARGET, IGNORE, DIVISOR, WEIGHT = range(11, 15)
 
-_NOTHING = (0,) * 16
+_NOTHING = (0,) * 15
 #: A number of each kind: torch makes a number like another faster than one of a shape and a dtype.
 _NUMBER = {kind: torch.zeros((), dtype=dtype, device="cpu") for dtype, kind in KINDS.items()}
 
-Function = Callable[..., tuple[float, int, int]]
+Function = Callable[..., float]
 Solved = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
@@ -68,12 +65,13 @@ class Rows(NamedTuple):
 # ------------------------------------------------------------------ from Python
 
 
-def run(
-    method: tuple[Function, Sequence[Any]], rows: int, work: float, *fields: int
-) -> list[tuple[float, int, int]]:
-    """Run a function over the rows of a call, given its first fields; the others are 0."""
+def run(method: tuple[Function, Sequence[Any]], rows: int, work: float, *fields: int) -> float:
+    """Run a function over the rows of a call, given its first fields; the others are 0.
+
+    Returns the widest bracket, NaN if some row cannot be solved.
+    """
     record = array.array("q", fields + _NOTHING[len(fields) :])
-    return spread(method[0], rows, int(work), record.buffer_info()[0], *method[1])
+    return widest(spread(method[0], rows, int(work), record.buffer_info()[0], *method[1]))
 
 
 class Kernel:
@@ -127,11 +125,11 @@ class Kernel:
         alpha = torch.empty_like(f)
         size = f.numel()
         rows = size // self.d
-        found = run(
+        gap = run(
             self.method(rows), rows, self.work * size, f.data_ptr(), KINDS[f.dtype], 0, rows,
             alpha.data_ptr(),
         )  # fmt: skip
-        return alpha, worst_of(found)
+        return alpha, gap
 
     def loss(
         self, scores: Tensor, target: Tensor, ignore_index: int, reduction: str
@@ -147,18 +145,18 @@ class Kernel:
             raise TypeError(f"target must be int64 of shape ({rows},); got {y.dtype}, {y.shape}")
         slope = torch.empty_like(f)
         each = SCRATCH.get(rows, d)[0]
-        found = run(
+        counted, bad = _count(y.data_ptr(), rows, ignore_index, d)
+        divisor = counted if reduction == "mean" else 1
+        gap = run(
             self.method(rows), rows, self.work * rows * d, f.data_ptr(), kind, 0, rows,
-            0, 0, slope.data_ptr(), 0, 0, 0, each.data_ptr(),
-            y.data_ptr(), ignore_index, reduction == "mean",
+            0, 0, slope.data_ptr(), 0, 0, 0, each.data_ptr(), y.data_ptr(), ignore_index, divisor,
         )  # fmt: skip
-        worst, (_, counted, bad) = worst_of(found), found[0]
         if reduction == "none":
-            return each.to(f.dtype, copy=True), slope, worst, bad
+            return each.to(f.dtype, copy=True), slope, gap, bad
         # Added up in the order of the rows, whatever the number of threads.
         total = torch.empty_like(_NUMBER[kind])
-        _add(each.data_ptr(), rows, counted if reduction == "mean" else 1, kind, total.data_ptr())
-        return total, slope, worst, bad
+        _add(each.data_ptr(), rows, divisor, kind, total.data_ptr())
+        return total, slope, gap, bad
 
     def solve_rows(self, b: Tensor, start: Tensor | None = None) -> Rows:
         """Solve rows from ``b = exp(f/2)``, of shape (rows, *shape) in float64.
@@ -217,13 +215,12 @@ def _per_row(batch: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
     return _room(batch), _room(batch), _room(batch, torch.int64)
 
 
-def worst_of(found: Sequence[tuple[float, int, int]]) -> float:
+def widest(found: Sequence[float]) -> float:
     """Return the widest bracket of all slices; NaN if that of one is."""
-    worst = found[0][0]
-    if len(found) > 1:
-        for one, *_ in found[1:]:
-            if worst == worst and not one <= worst:
-                worst = one
+    worst = found[0]
+    for one in found[1:]:
+        if worst == worst and not one <= worst:
+            worst = one
     return worst
 
 
@@ -235,24 +232,6 @@ def _readable(signal: Tensor) -> Tensor:
 
 
 # ------------------------------------------------------------------ inside kernels
-
-
-@inner
-def begin(call, d):
-    """Return how many targets count, and how many of those are out of range."""
-    counted = 0
-    bad = 0
-    target = load_long(call, TARGET)
-    if target != 0:
-        ignore = load_long(call, IGNORE)
-        for row in range(load_long(call, ROWS)):
-            y = load_long(target, row)
-            if y != ignore:
-                counted += 1
-                if y < 0 or y >= d:
-                    bad += 1
-    store_double(call, SHARE, 1.0 / counted if load_long(call, MEAN) != 0 else 1.0)
-    return counted, bad
 
 
 @inner
@@ -303,11 +282,11 @@ def finish(call, row, alpha, u, lower, upper, peak, steps, worst):
             u[i] = peak
             alpha[i] = peak
     if load_long(call, U) != 0:
-        write(load_long(call, U), kind, row * d, u)
+        write(load_long(call, U), kind, row * d, u, 1.0)
     if load_long(call, ALPHA) != 0:
-        write(load_long(call, ALPHA), kind, row * d, alpha)
+        write(load_long(call, ALPHA), kind, row * d, alpha, 1.0)
     if load_long(call, TARGET) != 0:
-        finish_loss(call, row, alpha.reshape(d, 1), 0, lower, peak)
+        finish_loss(call, row, alpha, lower, peak)
     return finish_bounds(call, row, lower, upper, peak, steps, worst)
 
 
@@ -328,9 +307,9 @@ def finish_bounds(call, row, lower, upper, peak, steps, worst):
 
 
 @functools.partial(inner, inline=True)
-def finish_loss(call, row, alphas, column, lower, peak):
-    """Write loss and slope of a row whose distribution is a column of `alphas`."""
-    d = alphas.shape[0]
+def finish_loss(call, row, alpha, lower, peak):
+    """Write loss and slope of a row with this distribution."""
+    d = alpha.shape[0]
     kind = load_long(call, KIND)
     y = load_long(load_long(call, TARGET), row)
     counts = y != load_long(call, IGNORE) and 0 <= y < d
@@ -349,12 +328,26 @@ def finish_loss(call, row, alphas, column, lower, peak):
     slope = load_long(call, SLOPE)
     if slope != 0:
         if counts:
-            share = weight * load_double(call, SHARE)
-            write_lane(slope, kind, row * d, alphas, column, share)
-            write_entry(slope, kind, row * d + y, alphas[y, column] * share - share)
+            share = weight * (1.0 / load_long(call, DIVISOR))
+            write(slope, kind, row * d, alpha, share)
+            write_entry(slope, kind, row * d + y, alpha[y] * share - share)
         else:  # whatever its scores are
             for i in range(d):
                 write_entry(slope, kind, row * d + i, 0.0)
+
+
+@jit
+def _count(target, rows, ignore, d):
+    """Return how many targets count, and how many of those are out of range."""
+    counted = 0
+    bad = 0
+    for row in range(rows):
+        y = load_long(target, row)
+        if y != ignore:
+            counted += 1
+            if y < 0 or y >= d:
+                bad += 1
+    return counted, bad
 
 
 @jit
@@ -364,4 +357,4 @@ def _add(each, rows, divisor, kind, out):
     for row in range(rows):
         total[0] += load_double(each, row)
     total[0] /= divisor
-    write(out, kind, 0, total)
+    write(out, kind, 0, total, 1.0)

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from geosoftmax.backends.numba.elementary import logarithm
-from geosoftmax.backends.numba.runtime import inner
+from geosoftmax.backends.numba.runtime import allocating, inner
 
 _EPS = float(np.finfo(np.float64).eps)
 #: Adding the maximum of the scores back to a bound, and widening it, rounds twice.
@@ -22,7 +22,7 @@ LITTLE = 1e-14
 SCALE, ENERGY, LOWER, UPPER, SCALED = range(5)
 
 
-@inner
+@allocating
 def diagonal_of(K, diagonal):
     """Copy the diagonal of a kernel for `bracket`, where it matters.
 

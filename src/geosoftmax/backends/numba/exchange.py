@@ -18,7 +18,7 @@ from geosoftmax.backends import settings
 from geosoftmax.backends.numba.calls import Rows
 from geosoftmax.backends.numba.certificate import bracket
 from geosoftmax.backends.numba.factors import diagonal_of_product, grid_product
-from geosoftmax.backends.numba.runtime import inner, jit, spread
+from geosoftmax.backends.numba.runtime import allocating, inner, jit, spread
 from geosoftmax.backends.numba.tables import FactorTables
 
 ADD_ABOVE = settings.ADD_ABOVE  # compiled in as constants
@@ -136,7 +136,7 @@ def _substitute(L, size, x):
             x[k] -= L[p, k] * value
 
 
-@inner
+@allocating
 def _solve_outside(Q0, Q1, Q2, bands, b, inside, index, x, field, middle, product):
     """Put u with K_SS u_S = b_S into the field by what is outside; False if the support is faster.
 

@@ -41,7 +41,7 @@ class Workspace:
             self._weight,
         ))  # fmt: skip
         self._fields = (
-            DOUBLE, 0, rows, alpha, 0, slope, lower, upper, 0, loss, classes, NO_CLASS, 0, weights,
+            DOUBLE, 0, rows, alpha, 0, slope, lower, upper, 0, loss, classes, NO_CLASS, 1, weights,
         )  # fmt: skip
 
     def evaluate(self, scores: np.ndarray) -> tuple[float, np.ndarray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from geosoftmax.backends.numba.calls import Kernel, begin, finish, obstacle, to_distribution
+from geosoftmax.backends.numba.calls import Kernel, finish, obstacle, to_distribution
 from geosoftmax.backends.numba.certificate import bracket_from
 from geosoftmax.backends.numba.products import from_the_left
 from geosoftmax.backends.numba.runtime import inner, jit
@@ -19,7 +19,6 @@ def kernel(tables: LineTables) -> Kernel:
 @jit
 def _rows(call, E, D, first, last):
     d = E.shape[0]
-    counted, bad = begin(call, d)
     fields = np.empty((3, d))  # one piece of memory: where it is large, malloc keeps it longer
     b, x, h = fields[0], fields[1], fields[2]
     index = np.empty(d, dtype=np.int32)
@@ -32,7 +31,7 @@ def _rows(call, E, D, first, last):
         energy, low, high = bracket_from(b, x, h, bu, uh, unit, 1.0)
         to_distribution(b, x, energy)
         worst = finish(call, row, b, x, low, high, peak, np.int64(1), worst)
-    return worst, counted, bad
+    return worst
 
 
 @inner

@@ -74,15 +74,15 @@ def read(address, kind, start, x):
             x[i] = load_double(address, start + i)
 
 
-@inner
-def write(address, kind, start, x):
-    """Store x at the entries from `start` on."""
+@functools.partial(inner, inline=True)
+def write(address, kind, start, x, factor):
+    """Store x, times a factor, at the entries from `start` on."""
     if kind == SINGLE:
         for i in range(x.shape[0]):
-            store_single(address, start + i, x[i])
+            store_single(address, start + i, x[i] * factor)
     else:
         for i in range(x.shape[0]):
-            store_double(address, start + i, x[i])
+            store_double(address, start + i, x[i] * factor)
 
 
 @functools.partial(inner, inline=True)
@@ -92,14 +92,3 @@ def write_entry(address, kind, at, value):
         store_single(address, at, value)
     else:
         store_double(address, at, value)
-
-
-@functools.partial(inner, inline=True)
-def write_lane(address, kind, start, X, r, factor):
-    """Store a column of X, times a factor, at the entries from `start` on."""
-    if kind == SINGLE:
-        for i in range(X.shape[0]):
-            store_single(address, start + i, X[i, r] * factor)
-    else:
-        for i in range(X.shape[0]):
-            store_double(address, start + i, X[i, r] * factor)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from geosoftmax.backends.numba.runtime import inner
+from geosoftmax.backends.numba.runtime import allocating, inner
 
 #: Pivots below this are those of a singular matrix.
 SINGULAR = 1e-14
@@ -133,7 +133,7 @@ def _is_wrong(inside, b, x, h):
     return x < 0.0 if inside else b > 0.0 and h * COVERS - b < 0.0
 
 
-@inner
+@allocating
 def pivot_singly(K, b, inside, index, A, column, found, x, h):
     """Lawson–Hanson: adds one output at a time, so that K_SS stays regular.
 

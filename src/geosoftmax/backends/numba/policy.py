@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from geosoftmax.backends.numba.calls import Kernel, begin, finish, obstacle, to_distribution
+from geosoftmax.backends.numba.calls import Kernel, finish, obstacle, to_distribution
 from geosoftmax.backends.numba.certificate import bracket, for_more_terms
 from geosoftmax.backends.numba.products import tree_product
 from geosoftmax.backends.numba.runtime import inner, jit, spread
@@ -16,43 +18,50 @@ NEAR, OFF, LAM, FORCE, MASS = range(5)
 
 def kernel(tables: TreeTables) -> Kernel:
     """Return the method with these tables."""
-    return Kernel(_rows, tables, len(tables.outputs))
+    return Kernel(_rows, _arrays(tables), len(tables.outputs))
+
+
+def _arrays(tables: TreeTables) -> tuple[Any, ...]:
+    """Return the tables with None for "not short": only one way of elimination is compiled."""
+    return tables._replace(short=tables.short or None)  # pyright: ignore
 
 
 @jit
 def _rows(call, r, D, parents, outputs, stiffness, slope, short, first, last):
     d = outputs.shape[0]
     n = parents.shape[0]
-    counted, bad = begin(call, d)
     b = np.empty(d)
     x = np.empty(d)
     product = np.empty(d)
     fixed = np.empty(n, dtype=np.bool_)
     room = np.empty((5, n))
-    tree = (r, D, parents, outputs, stiffness, slope, short)
-    unit = np.empty(0)
+    tree = (r, D, parents, outputs, stiffness, slope)
+    near, lam, force, mass = room[NEAR], room[LAM], room[FORCE], room[MASS]
+    unit = product[:0]
     worst = 0.0
     for row in range(first, last):
         peak = obstacle(call, row, b)
-        _uncovered(b, r, parents, outputs, fixed, room[NEAR])
-        steps = np.int64(1)
-        while _round(b, tree, fixed, room):
+        _uncovered(b, r, parents, outputs, fixed, near)
+        steps = np.int64(0)
+        dropped = True
+        while dropped:
             steps += 1
-        mass = room[MASS]
+            _interpolate(b, tree, short, fixed, room)
+            dropped = _drop(fixed, mass)
         for j in range(d):
             x[j] = mass[outputs[j]] if fixed[outputs[j]] else 0.0
-        tree_product(x, r, D, parents, outputs, room[LAM], room[FORCE], product)
+        tree_product(x, r, D, parents, outputs, lam, force, product)
         energy, low, high = bracket(b, x, product, unit, 1.0)
         low, high = for_more_terms(low, high, n - d)
         to_distribution(b, x, energy)
         worst = finish(call, row, b, x, low, high, peak, steps, worst)
-    return worst, counted, bad
+    return worst
 
 
 def solve_on(tables: TreeTables, support: np.ndarray, rhs: np.ndarray) -> np.ndarray:
     """Return ``x`` with ``K_SS x_S = rhs_S`` on the support and 0 elsewhere, for rows (rows, d)."""
     x = np.empty(rhs.shape)
-    spread(_solve_on, len(rhs), 4 * rhs.size, support, rhs, x, *tables)
+    spread(_solve_on, len(rhs), 4 * rhs.size, support, rhs, x, *_arrays(tables))
     return x
 
 
@@ -61,13 +70,13 @@ def _solve_on(support, rhs, x, r, D, parents, outputs, stiffness, slope, short, 
     n = parents.shape[0]
     fixed = np.empty(n, dtype=np.bool_)
     room = np.empty((5, n))
-    tree = (r, D, parents, outputs, stiffness, slope, short)
+    tree = (r, D, parents, outputs, stiffness, slope)
     for row in range(first, last):
         for i in range(n):
             fixed[i] = False
         for j in range(outputs.shape[0]):
             fixed[outputs[j]] = support[row, j]
-        _interpolate(rhs[row], tree, fixed, room)
+        _interpolate(rhs[row], tree, short, fixed, room)
         mass = room[MASS]
         for j in range(outputs.shape[0]):
             x[row, j] = mass[outputs[j]] if support[row, j] else 0.0
@@ -94,10 +103,8 @@ def _uncovered(b, r, parents, outputs, fixed, reach):
 
 
 @inner
-def _round(b, tree, fixed, room):
-    """Solve with h = b at the fixed nodes, and free those of negative mass; False if none is."""
-    _interpolate(b, tree, fixed, room)
-    mass = room[MASS]
+def _drop(fixed, mass):
+    """Free the fixed nodes of negative mass; return whether there are any."""
     dropped = False
     for i in range(fixed.shape[0]):
         stays = fixed[i] & (mass[i] > 0.0)
@@ -107,12 +114,12 @@ def _round(b, tree, fixed, room):
 
 
 @inner
-def _interpolate(b, tree, fixed, room):
+def _interpolate(b, tree, short, fixed, room):
     """Interpolate from h = b at the fixed nodes; what drives a fixed node is its mass.
 
     The free nodes are eliminated from the leaves upwards, then filled in downwards.
     """
-    r, D, parents, outputs, stiffness, slope, short = tree
+    r, D, parents, outputs, stiffness, slope = tree
     h, off, lam, force, mass = room[NEAR], room[OFF], room[LAM], room[FORCE], room[MASS]
     for i in range(parents.shape[0]):
         h[i] = 0.0
@@ -121,10 +128,10 @@ def _interpolate(b, tree, fixed, room):
     for j in range(outputs.shape[0]):
         if fixed[outputs[j]]:
             h[outputs[j]] = b[j]
-    if short:
-        _eliminate_short(r, D, parents, stiffness, slope, fixed, h, off, lam, force, mass)
-    else:
+    if short is None:
         _eliminate(r, D, parents, stiffness, slope, fixed, h, off, lam, force, mass)
+    else:
+        _eliminate_short(r, D, parents, stiffness, slope, fixed, h, off, lam, force, mass)
 
 
 @inner

@@ -78,8 +78,12 @@ def inner(
     reassociate: bool = False,
     finite: bool = False,
     inline: bool = False,
+    allocates: bool = False,
 ) -> Callable[..., Any]:
     """Compile a function that only kernels call: without the code to call it from Python.
+
+    It counts no references to arrays, which would take half the time of a short row: the kernel
+    keeps them. What makes or returns arrays must count, and is `allocating`.
 
     Only kernels are cached: they contain the functions that they call. Integers that begin as a
     constant, and are passed on, must be written ``np.int64(0)``: numba compiles a function once
@@ -88,9 +92,12 @@ def inner(
     function to where it is called.
     """
     fast = {"contract", *(["reassoc"] if reassociate else ()), *(["nnan", "nsz"] if finite else ())}
-    options = {"fastmath": fast, "forceinline": inline}
+    options = {"fastmath": fast, "forceinline": inline, "_nrt": allocates}
     options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     return numba.njit(**(OPTIONS | options))(function)
+
+
+allocating = functools.partial(inner, allocates=True)
 
 
 # ------------------------------------------------------------------ threads

@@ -20,9 +20,9 @@ from geosoftmax.backends.numba.certificate import (
     lane_brackets,
 )
 from geosoftmax.backends.numba.elementary import exponential
-from geosoftmax.backends.numba.memory import load_long, read, write_lane
+from geosoftmax.backends.numba.memory import load_long, read, write
 from geosoftmax.backends.numba.pivoting import COVERS, ROUNDS, SINGULAR
-from geosoftmax.backends.numba.runtime import inner, jit
+from geosoftmax.backends.numba.runtime import allocating, inner, jit
 
 #: Rows in flight. Shorter loops are unrolled before they could be vectorised.
 LANES = 64
@@ -43,7 +43,6 @@ def solve_together(call, kernels, inside, warm, todo, steps, first, last):
     """
     K = kernels[0]
     d = K.shape[0]
-    counted, bad = calls.begin(call, d)
     b = np.empty((last - first, d))
     peak = np.empty(last - first)
     prepare(call, K, warm, b, peak, inside, first)
@@ -51,10 +50,10 @@ def solve_together(call, kernels, inside, warm, todo, steps, first, last):
         todo[row] = row
         steps[row] = 0
     left, worst = _rounds(call, K, b, peak, inside, steps, todo[first:last], first)
-    return worst, counted, bad, left
+    return worst, left
 
 
-@inner
+@allocating
 def prepare(call, K, warm, b, peak, inside, first):
     """``b = exp((f - peak) / 2)`` and, unless it is known, the guess of a support, for each row.
 
@@ -134,7 +133,7 @@ def uncovered(K, b, lanes, inside):
             inside[i, r] = 1.0 if b[i, r] > highest else 0.0
 
 
-@inner
+@allocating
 def _rounds(call, K, b, peak, inside, steps, todo, first):
     """Rounds of block pivoting. Rows that they do not solve stay listed in `todo`."""
     d = K.shape[0]
@@ -213,11 +212,11 @@ def _rounds(call, K, b, peak, inside, steps, todo, first):
                                 U[i, r] = top
                                 P[i, r] = top
                         if weights != 0:
-                            write_lane(weights, kind, row * d, U, r, 1.0)
+                            write(weights, kind, row * d, U[:, r], 1.0)
                         if alphas != 0:
-                            write_lane(alphas, kind, row * d, P, r, 1.0)
+                            write(alphas, kind, row * d, P[:, r], 1.0)
                         if target != 0:
-                            calls.finish_loss(call, row, P, r, sums[LOWER, r], top)
+                            calls.finish_loss(call, row, P[:, r], sums[LOWER, r], top)
                         worst = calls.finish_bounds(
                             call, row, sums[LOWER, r], sums[UPPER, r], top, step, worst
                         )

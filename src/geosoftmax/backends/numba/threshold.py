@@ -6,7 +6,7 @@ import functools
 
 import numpy as np
 
-from geosoftmax.backends.numba.calls import Kernel, begin, finish, obstacle, to_distribution
+from geosoftmax.backends.numba.calls import Kernel, finish, obstacle, to_distribution
 from geosoftmax.backends.numba.certificate import bracket
 from geosoftmax.backends.numba.runtime import inner, jit
 from geosoftmax.backends.numba.tables import ZeroOneTables
@@ -19,7 +19,6 @@ def kernel(tables: ZeroOneTables, d: int) -> Kernel:
 
 @jit
 def _rows(call, d, k, one_minus_k, first, last):
-    counted, bad = begin(call, d)
     b = np.empty(d)
     x = np.empty(d)
     h = np.empty(d)
@@ -31,7 +30,7 @@ def _rows(call, d, k, one_minus_k, first, last):
         energy, low, high = bracket(b, x, h, unit, 1.0)
         to_distribution(b, x, energy)
         worst = finish(call, row, b, x, low, high, peak, steps, worst)
-    return worst, counted, bad
+    return worst
 
 
 @functools.partial(inner, reassociate=True)

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from geosoftmax.backends.numba.runtime import inner
+from geosoftmax.backends.numba.runtime import allocating, inner
 
 #: Entries that one pass of a vectorised loop takes.
 PASS = 32
@@ -54,7 +54,7 @@ def clear_tail(x, size):
     clear(x[size : size + PASS + FOUR])
 
 
-@inner
+@allocating
 def room(count):
     """Return memory that starts with a cache line, all 0."""
     wide = np.empty(count + LANES)
@@ -72,7 +72,7 @@ def width_for(capacity):
     return width + LANES if width % 64 == 0 else width
 
 
-@inner
+@allocating
 def grown(R, width, size, wider):
     """Copy the factor to rows of another length."""
     larger = room(wider * wider)
