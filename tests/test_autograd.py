@@ -277,7 +277,7 @@ CORE = ("softmax", "logsumexp", "loss")
     ("name", "keys"),
     [
         ("dense", tuple(FUNCTIONS)),
-        ("line p=1", (*CORE, "negentropy", "potential")),
+        pytest.param("line p=1", (*CORE, "negentropy", "potential"), marks=pytest.mark.slow),
         pytest.param("grid", CORE, marks=pytest.mark.slow),
     ],
 )

@@ -76,7 +76,7 @@ AVERAGED = "GeometricClassifierCV(average=True, decision='mode', tol=1e-10)"
     "made",
     [
         "GeometricClassifier()",
-        "GeometricClassifierCV()",
+        pytest.param("GeometricClassifierCV()", marks=pytest.mark.slow),
         pytest.param(AVERAGED, marks=pytest.mark.slow),
     ],
     ids=["plain", "CV", "averaged"],

@@ -262,7 +262,7 @@ def test_rows(name, batch):
     pairs(
         [split_rows, predicted, predicted_together],
         [0.2, -0.2],
-        lambda solve, entry: solve is not predicted_together or entry < 0,
+        lambda solve, entry: solve is not predicted_together,
     ),
 )
 def test_brackets_hold_where_the_diagonal_is_not_one(solve, entry):
@@ -539,6 +539,7 @@ class Allocated(TorchDispatchMode):
         return result
 
 
+@pytest.mark.slow
 def test_memory_beyond_input_and_output_is_at_most_the_input():
     cost = PLANES["3x5"].to(DEVICE)
     f = scores_for(cost, 2)

@@ -280,7 +280,7 @@ def test_large_frames_are_found_window_by_window():
 @pytest.mark.parametrize(
     ("emitters", "photons"),
     [
-        (0, 1000),
+        pytest.param(0, 1000, marks=pytest.mark.slow),
         pytest.param(1, 800, marks=pytest.mark.slow),
         pytest.param(5, 5000, marks=pytest.mark.slow),
         (24, 2000),
