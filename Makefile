@@ -6,15 +6,20 @@ PYTHON ?= $(firstword $(foreach p,python3.11 python3,\
 BIN := .venv/bin
 # Quiet twice: errors are shown, warnings about the set-up of this machine's pip are not.
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+# What pip does on one core, without the tests of others. Left to the tests, warnings of compiling would be
+# errors there. Files for another Python do not compile, and are not needed.
+COMPILE := PYTHONWARNINGS=ignore $(BIN)/python -m compileall -qq -j 0 -x /tests/ .venv/lib || true
 
 # Data sets: where the environment says, else beside the checkout, else none.
 ifneq ($(wildcard ../shared/data),)
 export GEOSOFTMAX_DATA ?= $(abspath ../shared/data)
 endif
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+# Bytecode is kept: tests start many processes, and each would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 # Threads that wait do not spin: on a busy machine they would take the cores from those that work.
 test slow: export OMP_WAIT_POLICY := PASSIVE
-# Tests share the cores among them, one thread each.
+# Tests share the cores among them, one thread each. One that hangs fails, and another worker goes on.
 test: export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
@@ -31,7 +36,8 @@ play: .venv/.ready ## a page, on this machine alone, to play with the link funct
 	$(BIN)/geosoftmax play $(ARGS)
 
 test: .venv/.ready ## the tests and the examples of the docstrings
-	$(BIN)/python -m pytest -m "not slow and not gpu" -n auto --maxprocesses 4 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not gpu" -n auto --maxprocesses 4 --dist worksteal \
+		-o faulthandler_exit_on_timeout=true $(ARGS)
 
 slow: .venv/.ready-site ## the tests that take long; those of the page need Chromium
 	$(BIN)/python -m pytest -m "slow and not gpu" $(ARGS)
@@ -46,7 +52,7 @@ lint: .venv/.ready ## ruff (lint and format), pyright, the layers of the library
 	PYTHONPATH=src $(BIN)/lint-imports
 	$(BIN)/python -m tools.english
 
-docs: .venv/.ready ## the site, in docs/_build/html; warnings are errors
+docs: .venv/.ready-docs ## the site, in docs/_build/html; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "The site is in docs/_build/html/index.html"
 
@@ -71,10 +77,15 @@ clean: ## remove all that make made
 	@touch $@
 
 .venv/.ready: pyproject.toml experiments/pyproject.toml constraints.txt | .venv/.made
-	$(PIP_INSTALL) -e ".[dev,docs,sklearn]" -e experiments
+	$(PIP_INSTALL) --no-compile -e ".[dev,sklearn]" -e experiments
+	@$(COMPILE)
 	@touch $@
 
-.venv/.ready-site: .venv/.ready
+.venv/.ready-docs: .venv/.ready
+	$(PIP_INSTALL) -e ".[docs]"
+	@touch $@
+
+.venv/.ready-site: .venv/.ready-docs
 	$(PIP_INSTALL) -e ".[browser]"
 	@touch $@
 

@@ -275,7 +275,11 @@ CORE = ("softmax", "logsumexp", "loss")
 @compiles
 @pytest.mark.parametrize(
     ("name", "keys"),
-    [("dense", tuple(FUNCTIONS)), ("line p=1", (*CORE, "negentropy", "potential")), ("grid", CORE)],
+    [
+        ("dense", tuple(FUNCTIONS)),
+        pytest.param("line p=1", (*CORE, "negentropy", "potential"), marks=pytest.mark.slow),
+        pytest.param("grid", CORE, marks=pytest.mark.slow),
+    ],
 )
 def test_compile(name, keys):
     """Several public functions in one graph, forward and backward."""
@@ -289,9 +293,16 @@ def test_compile(name, keys):
     compiled_like_eager(all_of, f, a.log(), b.log())
 
 
+def alone(quick):
+    """All costs; those but one are slow."""
+    return pytest.mark.parametrize(
+        "name", [n if n == quick else pytest.param(n, marks=pytest.mark.slow) for n in COSTS]
+    )
+
+
 @needs_torch_2_7
 @compiles
-@few
+@alone("dense")
 def test_compile_a_learnt_scale(name):
     cost = COSTS[name]
     f, a, _ = draw(cost)
@@ -301,7 +312,7 @@ def test_compile_a_learnt_scale(name):
 
 @needs_torch_2_7
 @compiles
-@few
+@alone("line p=1")
 def test_compile_with_symbols_from_the_start(name):
     """``dynamic=True`` makes a symbol of each number in a cost that a function has taken in."""
     cost = COSTS[name]

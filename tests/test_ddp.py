@@ -79,16 +79,25 @@ def train_distributed(rank, world, folder):
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world
     )
     try:
-        model = DistributedDataParallel(Model())
-        assert model.broadcast_buffers
-        assert list(model.module.loss.buffers()), "the cost is broadcast with the buffers"
-        cost = model.module.loss.cost
-        with noted_plans() as made:
-            torch.save(train(model, rank, world), f"{folder}/{rank}.pt")
-        assert model.module.loss.cost is cost
-        assert made.count("loss") == 1, "a broadcast that changes nothing rebuilds nothing"
+        train_in_group(rank, world, folder)
     finally:
         distributed.destroy_process_group()
+
+
+def train_in_group(rank, world, folder):
+    """Train the model; it ends here, before its process group does.
+
+    Otherwise it would take the group along. It does so with Python's lock held, and waits for a
+    thread of the group, which may be waiting for that lock: for ever, on a busy machine.
+    """
+    model = DistributedDataParallel(Model())
+    assert model.broadcast_buffers
+    assert list(model.module.loss.buffers()), "the cost is broadcast with the buffers"
+    cost = model.module.loss.cost
+    with noted_plans() as made:
+        torch.save(train(model, rank, world), f"{folder}/{rank}.pt")
+    assert model.module.loss.cost is cost
+    assert made.count("loss") == 1, "a broadcast that changes nothing rebuilds nothing"
 
 
 def assert_trained_as_alone(folder, world):

@@ -74,7 +74,11 @@ AVERAGED = "GeometricClassifierCV(average=True, decision='mode', tol=1e-10)"
 
 @pytest.mark.parametrize(
     "made",
-    ["GeometricClassifier()", "GeometricClassifierCV()", AVERAGED],
+    [
+        "GeometricClassifier()",
+        pytest.param("GeometricClassifierCV()", marks=pytest.mark.slow),
+        pytest.param(AVERAGED, marks=pytest.mark.slow),
+    ],
     ids=["plain", "CV", "averaged"],
 )
 def test_every_check_of_scikit_learn_passes_and_none_is_skipped(made):

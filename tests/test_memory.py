@@ -93,7 +93,7 @@ def extra_megabytes(body, warm_up):
         pytest.param(
             LINE.format(p=2, tv=1e-2), "gs.LineCost(5, p=2)", id="line-p2", marks=pytest.mark.slow
         ),
-        pytest.param(POTENTIAL, "gs.LineCost(5)", id="line-potential"),
+        pytest.param(POTENTIAL, "gs.LineCost(5)", id="line-potential", marks=pytest.mark.slow),
         pytest.param(TREE, "gs.TreeCost([-1, 0])", id="tree"),
         pytest.param(GRID, "gs.GridCost((12, 11))", id="grid", marks=pytest.mark.slow),
         pytest.param(

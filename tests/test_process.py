@@ -117,6 +117,7 @@ def _softmax(arguments):
     return gs.geometric_softmax(*arguments)
 
 
+@pytest.mark.slow
 def test_a_spawned_process_gives_the_same_bits():
     cost = LineCost(6)
     f = scores(cost)
@@ -166,6 +167,7 @@ print(*(heavy & {name.partition(".")[0] for name in set(sys.modules) - before}),
     assert run(script).split() == ["end"]
 
 
+@pytest.mark.slow
 def test_import_takes_a_tenth_of_the_time_of_torch_at_most():
     script = """
 import time

@@ -15,6 +15,8 @@ import pytest
 
 from tests.browser import open_browser, quiet_page
 
+pytestmark = pytest.mark.slow  # building it, which `make docs` does, too
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -60,7 +62,6 @@ def site(tmp_path_factory):
     return build(tmp_path_factory.mktemp("site"), "-D", "plot_gallery=0")
 
 
-@pytest.mark.slow
 def test_examples_run_and_their_pages_are_whole(tmp_path):
     pytest.importorskip("sphinx_gallery", reason="Sphinx is not installed: pip install .[docs]")
     site = build(tmp_path)
@@ -135,7 +136,6 @@ def test_formulas_are_set(site):
     assert maths.read_text(encoding="utf8").count('class="math') > 100
 
 
-@pytest.mark.slow
 def test_report_in_a_browser(site):
     """Formulas are set, pictures shown, nothing is fetched and nothing complains."""
     folder = next(path for path in site if path.name == "maths.html").parent

@@ -483,6 +483,7 @@ kernel.softmax(torch.zeros(1, 3))
 """
 
 
+@pytest.mark.slow
 def test_a_notice_is_printed_once_while_compiling(tmp_path):
     """Not where everything comes from the cache."""
     quick = FIRST_CALL.replace("tables =", "runtime.NOTICES.patience = 0.01\ntables =")

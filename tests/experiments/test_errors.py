@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from geosoftmax_experiments import doctor
 from geosoftmax_experiments.cli import app
 from geosoftmax_experiments.errors import UserError, hold_signals, raise_on_sigterm
+from tests.processes import accept_interrupts
 
 
 def call(*arguments):
@@ -67,7 +68,11 @@ def test_an_interrupt_in_code_made_of_text_ends_with_the_status_of_others(tmp_pa
     """Dataclasses and compilers run such code; Python then ended itself by the signal."""
     (tmp_path / "interrupted.py").write_text(INTERRUPTED)
     done = subprocess.run(
-        [sys.executable, "-m", "interrupted"], cwd=tmp_path, capture_output=True, text=True
+        [sys.executable, "-m", "interrupted"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        preexec_fn=accept_interrupts,
     )
     assert "Stopped: 2 of 6 are stored" in done.stderr
     assert done.returncode == 128 + signal.SIGINT

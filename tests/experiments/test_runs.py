@@ -213,10 +213,16 @@ app()
 """
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize(
-    ("number", "status"),
-    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)],
+    ("number", "status", "jobs"),
+    [
+        (signal.SIGINT, 130, 2),
+        (signal.SIGTERM, 143, 1),
+        (signal.SIGKILL, -signal.SIGKILL, 2),
+        pytest.param(signal.SIGINT, 130, 1, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 143, 2, marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, -signal.SIGKILL, 1, marks=pytest.mark.slow),
+    ],
 )
 def test_no_signal_loses_what_was_done_and_no_worker_stays(number, status, jobs, tmp_path):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([".", *sys.path])}
@@ -278,6 +284,7 @@ def test_what_a_dead_worker_was_doing_is_done_by_another(cluster, tmp_path):
     assert killed
 
 
+@pytest.mark.slow  # what a worker was doing when it died: above
 def test_a_scheduler_that_dies_is_one_line_and_nothing_is_lost(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

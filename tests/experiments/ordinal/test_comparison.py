@@ -68,6 +68,7 @@ def kill_until_done(whole, folder, kills):
     same_rows(pd.read_parquet(folder / "rows.parquet"), whole)
 
 
+@pytest.mark.slow  # with smaller units in test_runs.py
 def test_a_run_that_is_killed_continues(whole, tmp_path):
     kill_until_done(whole, tmp_path, kills=1)
 
@@ -79,6 +80,7 @@ def test_a_run_that_is_killed_often_continues(whole, tmp_path):
         kill_until_done(whole, tmp_path / str(k), kills=5)
 
 
+@pytest.mark.slow  # with smaller units in test_runs.py
 def test_an_interrupt_says_what_is_kept(tmp_path):
     process = subprocess.Popen(  # ten times the folds: it is not over when this test looks away
         [*COMMAND, "--folds", "30", "-o", str(tmp_path)],

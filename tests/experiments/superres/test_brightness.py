@@ -67,6 +67,7 @@ def test_those_that_stand_alone_are_learnt_from():
     assert learn(Emitters(points[:, :20], counts[:, :20], torch.zeros(1)), PSF) is None
 
 
+@pytest.mark.slow
 def test_dim_emitters_are_learnt_from_too():
     """100 to 200 photons, of which only the brightest stand far out of the noise."""
     frames, _ = scenes.crowd(6, 30, 100, 200)

@@ -407,6 +407,7 @@ def test_numpy_stacks(stack):
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_published_frames(tmp_path):
     """Two frames of the published stack; what is reported is measured on frames 11 to 20."""
     whole = tifffile.imread(data_file("smlm", "ArtificialDataset_demo1.tif"))

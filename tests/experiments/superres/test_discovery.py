@@ -38,6 +38,7 @@ def test_dim_emitters_are_found():
     assert settings.false <= 0.05
 
 
+@pytest.mark.slow
 def test_the_rate_sets_precision_against_recall():
     frames, truth = filaments(3, 225)
     scores = [
@@ -50,7 +51,7 @@ def test_the_rate_sets_precision_against_recall():
     assert loose.recall > strict.recall + 0.01
 
 
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_noise_is_not_found(number):
     frames, truth = crowd(8, number, 300, 300, seed=number)
     found = agreement(frames, truth, choose_settings(frames, PSF, base=BASE, alike=False))

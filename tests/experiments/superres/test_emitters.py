@@ -277,7 +277,15 @@ def test_large_frames_are_found_window_by_window():
     assert agreement.rmse < 5
 
 
-@pytest.mark.parametrize(("emitters", "photons"), [(0, 1000), (1, 800), (5, 5000), (24, 2000)])
+@pytest.mark.parametrize(
+    ("emitters", "photons"),
+    [
+        pytest.param(0, 1000, marks=pytest.mark.slow),
+        pytest.param(1, 800, marks=pytest.mark.slow),
+        pytest.param(5, 5000, marks=pytest.mark.slow),
+        (24, 2000),
+    ],
+)
 def test_sparse_frames_are_not_filled_with_noise(emitters, photons):
     """All emitters are found, and nothing else, with what is guessed from the frames."""
     generator = torch.Generator().manual_seed(emitters)

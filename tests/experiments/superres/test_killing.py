@@ -33,6 +33,7 @@ def kill_until_done(stack, expected, folder, kills, longest):
     assert names == ["positions.csv", "positions.csv.json"]
 
 
+@pytest.mark.slow  # a run that is stopped: test_commands.py
 def test_localize_killed_once(finished, tmp_path):
     kill_until_done(*finished, tmp_path, kills=1, longest=8.0)
 

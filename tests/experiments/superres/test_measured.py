@@ -132,7 +132,7 @@ def of_beads(function):
     return true, *measure_psf(torch.from_numpy(beads(true, frames=2)).float(), BASE)
 
 
-@pytest.mark.parametrize("function", [tilted, coma])
+@pytest.mark.parametrize("function", [pytest.param(tilted, marks=pytest.mark.slow), coma])
 def test_beads_show_the_function(function):
     true, psf, number = of_beads(function)
     assert number > 30
@@ -142,6 +142,7 @@ def test_beads_show_the_function(function):
     assert psf.unlike == pytest.approx(true.unlike, abs=0.02)
 
 
+@pytest.mark.slow
 def test_emitters_are_found_better_with_it():
     """Than with the Gaussian that is most alike; about as well as with the true function."""
     true, psf, _ = of_beads(tilted)

@@ -57,30 +57,40 @@ def test_too_few_tell_nothing():
     assert measure_width(torch.full((1, 24, 24), 100.0), 0.0) is None
 
 
-def test_the_command_measures_and_warns(tmp_path):
+COMMON = ["--pixel", f"{PIXEL:g}nm", "--gain", GAIN, "--base", BASE, "--method", "maxima"]
+
+
+MISFIT = "--psf {} does not fit the frames. Emitters that stand alone are 13"
+
+
+@pytest.mark.parametrize(
+    ("psf", "says"),
+    [
+        ("auto", "The point-spread function is 13"),
+        ("100nm", MISFIT),
+        pytest.param("160nm", MISFIT, marks=pytest.mark.slow),
+        pytest.param("130nm", "aved ", marks=pytest.mark.slow),
+    ],
+    ids=["measured", "too narrow", "too wide", "right"],
+)
+def test_the_command_measures_and_warns(psf, says, tmp_path):
     stack, _ = crowd(4, 25, 1000, 1500, psf=Gaussian(1.3))
     path = tmp_path / "stack.tif"
     tifffile.imwrite(path, stack.round().astype(np.uint16), photometric="minisblack")
-    common = ["--pixel", f"{PIXEL:g}nm", "--gain", GAIN, "--base", BASE, "--method", "maxima"]
+    result = call("localize", path, *COMMON, "--psf", psf, "-o", tmp_path / "out.csv")
+    assert result.exit_code == 0, result.output
+    said = result.output.replace("\n", " ")
+    assert says.format(psf) in said
+    assert ("does not fit" in said) == (says == MISFIT)
 
-    def say(*options):
-        out = tmp_path / f"{'-'.join(options)}.csv"
-        result = call("localize", path, *common, *options, "-o", out)
-        assert result.exit_code == 0, result.output
-        return result.output.replace("\n", " ")
 
-    assert "The point-spread function is 13" in say("--psf", "auto")
-    for wrong in ("100nm", "160nm"):
-        assert f"--psf {wrong} does not fit the frames. Emitters that stand alone are 13" in say(
-            "--psf", wrong
-        )
-    assert "does not fit" not in say("--psf", "130nm")
+def test_the_command_says_why_it_cannot_measure(tmp_path):
+    path = tmp_path / "stack.tif"
+    tifffile.imwrite(path, np.full((2, 32, 32), 100, np.uint16), photometric="minisblack")
     refused = call(
-        "localize", path, *common, "--psf", "auto", "--sampled", "-o", tmp_path / "a.csv"
+        "localize", path, *COMMON, "--psf", "auto", "--sampled", "-o", tmp_path / "a.csv"
     )
     assert "--psf auto measures what pixels see" in refused.output.replace("\n", " ")
-    empty = tmp_path / "empty.tif"
-    tifffile.imwrite(empty, np.full((2, 32, 32), 100, np.uint16), photometric="minisblack")
-    few = call("localize", empty, "--pixel", "100nm", "--psf", "auto", "-o", tmp_path / "b.csv")
+    few = call("localize", path, "--pixel", "100nm", "--psf", "auto", "-o", tmp_path / "b.csv")
     assert few.exit_code == 1
     assert "too few emitters that stand alone" in few.output.replace("\n", " ")

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 from pathlib import Path
 
 import matplotlib.image
@@ -33,10 +34,16 @@ def comparison(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def written(comparison, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sheets")
+    write_sheets(comparison, folder, 12, seed=0)
+    return folder
+
+
 @pytest.fixture
-def sheets(comparison, tmp_path):
-    write_sheets(comparison, tmp_path, 12, seed=0)
-    return tmp_path
+def sheets(written, tmp_path):
+    return shutil.copytree(written, tmp_path, dirs_exist_ok=True)
 
 
 def write_answers(folder, letters):

@@ -1,10 +1,13 @@
 """The command line: what it writes, and errors in a line with a hint."""
 
 import json
+import shutil
 import statistics
+from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 from sklearn.datasets import load_digits
 from typer.testing import CliRunner
@@ -39,23 +42,40 @@ def test_train_reconstruct_sample(tmp_path):
             assert np.asarray(image.convert("L")).std() > 10
 
 
-def test_compare_writes_everything_and_continues(tmp_path, monkeypatch):
-    monkeypatch.setenv("GEOSOFTMAX_COMMIT", "abc123")  # as a copy without its history says
-    options = [*FEW, "--losses", "softmax,potential", "--weights", "0.1,1", "--jobs", 1]
-    result = call("compare", *options, "-o", tmp_path)
+OPTIONS = [*FEW, "--losses", "softmax,potential", "--weights", "0.1,1", "--jobs", 1]
+OTHER = [*FEW, "--losses", "sigmoid", "--weights", "1", "--jobs", 1]
+PICTURES = ("curves", "frontier", "ratio", "measures", "judged", "reconstructions", "samples",
+            "fitted")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def said_and_made(tmp_path_factory):
+    """What a comparison said, and the folder that it made, which no test changes."""
+    folder = tmp_path_factory.mktemp("compared")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GEOSOFTMAX_COMMIT", "abc123")  # as a copy without its history says
+        result = call("compare", *OPTIONS, "-o", folder)
     assert result.exit_code == 0, result.output
-    assert "potential" in result.output
-    assert "At equal latent KL" in result.output
-    assert "equal seconds" in result.output
-    assert "Pictures beside it: " in result.output
-    assert "10/10" in result.output  # five rounds of timing for each loss
-    assert "report.html" in result.output.replace("\n", "")
-    pictures = ("curves", "frontier", "ratio", "measures", "judged", "reconstructions", "samples",
-                "fitted")  # fmt: skip
-    for name in pictures:
-        with Image.open(tmp_path / f"{name}.png") as image:
+    return result.output, folder
+
+
+@pytest.fixture
+def copied(said_and_made, tmp_path):
+    return shutil.copytree(said_and_made[1], tmp_path / "copied")
+
+
+def test_compare_writes_everything(said_and_made):
+    said, compared = said_and_made
+    assert "potential" in said
+    assert "At equal latent KL" in said
+    assert "equal seconds" in said
+    assert "Pictures beside it: " in said
+    assert "10/10" in said  # five rounds of timing for each loss
+    assert "report.html" in said.replace("\n", "")
+    for name in PICTURES:
+        with Image.open(compared / f"{name}.png") as image:
             assert np.asarray(image.convert("L")).std() > 10
-    results = json.loads((tmp_path / "results.json").read_text())
+    results = json.loads((compared / "results.json").read_text())
     columns = results["rows"]
     assert {len(values) for values in columns.values()} == {2 * 2 * 2}
     assert results["drawings"] == {
@@ -70,7 +90,7 @@ def test_compare_writes_everything_and_continues(tmp_path, monkeypatch):
     row = {name: values[-1] for name, values in columns.items()}
     step = results["seconds_per_step"][row["loss"]]
     assert row["seconds"] == pytest.approx(row["step"] * step, rel=1e-5)
-    with np.load(tmp_path / "pictures.npz") as kept:
+    with np.load(compared / "pictures.npz") as kept:
         (name,) = (name for name in kept if name.startswith("samples/potential layer"))
         assert kept[name].shape == (10, 8, 8)
     for name in ("error", "prior_gap", "prior_frechet", "fitted_recall"):
@@ -79,77 +99,100 @@ def test_compare_writes_everything_and_continues(tmp_path, monkeypatch):
     assert row["prior_gap"] <= row["latent_kl"] * 1.5
     assert {"frechet", "kernel", "precision", "recall", "error"} == results["floors"].keys()
     assert (row["p"] if "p" in row else results["settings"]["common"]["p"]) == 1
-    text = (tmp_path / "report.md").read_text()
+    text = (compared / "report.md").read_text()
     for words in ("Who wins at equal rate", "÷ softmax", "200 drawings of 8×8", "Samples",
                   "nobody trains on", "real training drawings", "p = 1"):  # fmt: skip
         assert words in text
-    assert (tmp_path / "report.html").read_text().count("data:image/png;base64,") == 8
+    assert (compared / "report.html").read_text().count("data:image/png;base64,") == 8
     assert text.index("(frontier.png)") < text.index("(ratio.png)") < text.index("## Training")
-    # The results alone give the same report again.
-    alone = tmp_path / "alone"
+
+
+@pytest.fixture
+def _quick_pictures(monkeypatch):
+    """Drawing takes most of the time of a report; where no test looks at pictures, it is left."""
+    monkeypatch.setattr(Figure, "savefig", lambda self, path, **_: Path(path).write_bytes(b"png"))
+
+
+def test_the_results_alone_give_the_same_report(said_and_made, tmp_path):
+    compared, alone = said_and_made[1], tmp_path / "alone"
     alone.mkdir()
     for name in ("results.json", "pictures.npz"):
-        (alone / name).write_bytes((tmp_path / name).read_bytes())
+        (alone / name).write_bytes((compared / name).read_bytes())
     rewritten = call("report", alone, "-o", tmp_path / "again")
     assert rewritten.exit_code == 0, rewritten.output
+    text = (compared / "report.md").read_text()
     assert (tmp_path / "again" / "report.md").read_text() == text
     made = {path.name for path in (tmp_path / "again").iterdir()}
-    assert made == {"report.md", "report.html", *(f"{name}.png" for name in pictures)}
-    # So do results of before rounds were kept.
+    assert made == {"report.md", "report.html", *(f"{name}.png" for name in PICTURES)}
+
+
+@pytest.mark.usefixtures("_quick_pictures")
+def test_results_of_before_rounds_were_kept_are_read_and_damaged_ones_named(copied, tmp_path):
+    results = json.loads((copied / "results.json").read_text())
     del results["rounds"]
-    (alone / "results.json").write_text(json.dumps(results))
-    assert call("report", alone, "-o", tmp_path / "again").exit_code == 0
+    (copied / "results.json").write_text(json.dumps(results))
+    assert call("report", copied, "-o", tmp_path / "again").exit_code == 0
     assert "| – |" in (tmp_path / "again" / "report.md").read_text()
     for damage in ("[]", "{", "{}"):
-        (alone / "results.json").write_text(damage)
-        assert "is damaged." in call("report", alone, "-o", tmp_path / "no").output
-    # A unit that is lost is done anew, alone; other settings are refused unless asked to forget.
-    units = {path: path.stat().st_mtime_ns for path in (tmp_path / "units").iterdir()}
+        (copied / "results.json").write_text(damage)
+        assert "is damaged." in call("report", copied, "-o", tmp_path / "no").output
+
+
+@pytest.mark.usefixtures("_quick_pictures")
+def test_compare_continues_and_grows(copied, monkeypatch):
+    """A unit that is lost is done anew, alone; other settings are refused."""
+    units = {path: path.stat().st_mtime_ns for path in (copied / "units").iterdir()}
     assert len(units) == 4
-    lost = tmp_path / "units" / "potential.w1.s0.json"
+    lost = copied / "units" / "potential.w1.s0.json"
     lost.unlink()
-    assert "commit abc123." in text
+    assert "commit abc123." in (copied / "report.md").read_text()
     monkeypatch.setenv("GEOSOFTMAX_COMMIT", "def456")
-    again = call("compare", *options, "-o", tmp_path)
+    again = call("compare", *OPTIONS, "-o", copied)
     assert "3 of 4 are done already" in again.output
     made = "3 runs by commit abc123, 1 run by commit def456; steps timed by abc123."
-    assert made in (tmp_path / "report.md").read_text()
+    assert made in (copied / "report.md").read_text()
     assert [p for p, stamp in units.items() if p.stat().st_mtime_ns != stamp] == [lost]
     assert "timing steps" not in again.output
     # One more loss has all steps timed again. All that the folder has is compared.
-    more = call("compare", *options, "--losses", "sigmoid", "--weights", "0.3", "-o", tmp_path)
+    more = call("compare", *OPTIONS, "--losses", "sigmoid", "--weights", "0.3", "-o", copied)
     assert more.exit_code == 0, more.output
     assert "timing steps" in more.output
-    results = json.loads((tmp_path / "results.json").read_text())
+    results = json.loads((copied / "results.json").read_text())
     assert results["rounds"].keys() == {"softmax", "potential", "sigmoid"}
     assert results["settings"]["losses"] == ["softmax", "potential", "sigmoid"]
     assert len(set(zip(results["rows"]["loss"], results["rows"]["weight"], strict=True))) == 5
     assert results["settings"]["weights"] == [0.1, 0.3, 1.0]
-    other = [*FEW, "--losses", "sigmoid", "--weights", "1", "--jobs", 1, "-o", tmp_path]
-    refused = call("compare", *other, "--latent", 7)
+    refused = call("compare", *OTHER, "-o", copied, "--latent", 7)
     assert refused.exit_code == 1
     assert "made with other settings: latent 100, now 7." in refused.output
-    # Runs that are not whole are noticed before anything is trained.
-    kept = lost.read_text()
+
+
+def test_runs_that_are_not_whole_are_noticed_before_anything_is_trained(copied):
+    unit = copied / "units" / "potential.w1.s0.json"
+    kept = unit.read_text()
     for text in ("[]", "{}", '{"loss": "softmax"}', kept[: len(kept) // 2], kept.replace("2", "1")):
-        lost.write_text(text)
-        damaged = call("compare", *options, "--weights", "7", "-o", tmp_path)
+        unit.write_text(text)
+        damaged = call("compare", *OPTIONS, "--weights", "7", "-o", copied)
         assert damaged.exit_code == 1
         assert "potential.w1.s0.json is damaged." in damaged.output.replace("\n", "")
-        assert not list((tmp_path / "units").glob("*.w7.*"))
-    lost.write_text(kept)
+        assert not list((copied / "units").glob("*.w7.*"))
+    unit.write_text(kept)
     for name in ("notes", "softmax.w1.2.3.s0", "other.w1.s0"):
-        stray = tmp_path / "units" / f"{name}.json"
+        stray = copied / "units" / f"{name}.json"
         stray.write_text("[]")
-        assert f"There is no run '{name}'" in call("compare", *options, "-o", tmp_path).output
+        assert f"There is no run '{name}'" in call("compare", *OPTIONS, "-o", copied).output
         stray.unlink()
-    alone = call("compare", *other, "--fresh")
+
+
+@pytest.mark.usefixtures("_quick_pictures")
+def test_a_folder_begins_anew_when_asked_to(copied):
+    alone = call("compare", *OTHER, "-o", copied, "--fresh")
     assert alone.exit_code == 0
     assert "nothing to compare, as softmax" in alone.output
     assert "One run of each is a quick look" in alone.output
-    assert "nothing to compare, as softmax" in (tmp_path / "report.md").read_text()
-    assert [path.name for path in (tmp_path / "units").iterdir()] == ["sigmoid.w1.s0.json"]
-    assert not (tmp_path / "ratio.png").exists()
+    assert "nothing to compare, as softmax" in (copied / "report.md").read_text()
+    assert [path.name for path in (copied / "units").iterdir()] == ["sigmoid.w1.s0.json"]
+    assert not (copied / "ratio.png").exists()
 
 
 def test_choose_compares_candidates_on_validation_drawings(tmp_path):

@@ -85,12 +85,14 @@ def test_a_run_killed_at_a_random_moment_ends_with_the_same_bits(tmp_path):
     since = time.monotonic()
     assert call([*TRAIN, whole]).exit_code == 0
     seconds = time.monotonic() - since  # a process of its own takes 3 s more to start
-    kill_and_finish([*TRAIN, killed], new_random(), 3 + seconds, 3.0, 1)
+    kill_at_random([*TRAIN, killed], new_random(), 3 + seconds, shortest=3.0)
+    assert call([*TRAIN, killed]).exit_code == 0
     assert [row["epoch"] for row in read_metrics(killed / "metrics.jsonl")] == [10, 20, 30]
     assert same_run(whole, killed)
     assert list((whole / "tensorboard").glob("events*"))
 
 
+@pytest.mark.slow  # comparisons are killed in test_runs.py, runs above
 def test_a_comparison_killed_at_a_random_moment_ends_with_the_same_bits(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     since = time.monotonic()
@@ -161,6 +163,7 @@ def test_a_run_is_alone_in_its_folder_and_says_what_is_kept(tmp_path, by):
     assert errors.strip().splitlines() == [kept, "Hint: the same command continues."]
 
 
+@pytest.mark.slow
 def test_no_checkpoint_is_kept_where_there_is_none(tmp_path):
     command = [*TRAIN[:-1], "--save-seconds", 1000, "-o", tmp_path]
     command[command.index("--epochs") + 1] = command[command.index("--every") + 1] = 100_000
@@ -172,6 +175,7 @@ def test_no_checkpoint_is_kept_where_there_is_none(tmp_path):
     assert f"Stopped: no checkpoint is in {tmp_path} yet." in errors
 
 
+@pytest.mark.slow  # with smaller units in test_runs.py
 def test_a_comparison_that_is_stopped_says_what_is_kept(tmp_path):
     command = [*COMPARE[:-1], "--epochs", 50_000, "--every", 50_000, "-o", tmp_path]
     process = start(command)
