@@ -275,19 +275,49 @@ class Recorder(Callback):
 
 
 class Signals(Callback):
-    """Lets SIGTERM do in training what it did before.
+    """Lets SIGINT and SIGTERM do, before the next batch, what they did before training.
 
-    Lightning's own handler ends training after the next step; with several processes it
-    communicates in the middle of whatever these are doing.
+    In the middle of anything they may leave the queue of TensorBoard's writer without the news that
+    something was put in: whoever closes the writer then waits for ever. A second signal does not
+    wait. Lightning's own handler communicates, where there are several processes, in the middle of
+    whatever these are doing.
     """
 
     def __init__(self) -> None:
-        self._handler = signal.getsignal(signal.SIGTERM)
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        self._handlers: dict[int, Any] = {number: signal.getsignal(number) for number in numbers}
+        self._received: int | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Put the handler back."""
+        """Replace Lightning's handler; a signal that is ignored stays so."""
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, self._handler)
+            for number, handler in self._handlers.items():
+                signal.signal(number, self._remember if callable(handler) else handler)
+
+    def on_train_batch_start(self, *others: Any) -> None:
+        """Do what was asked for."""
+        self._do()
+
+    def on_validation_batch_start(self, *others: Any) -> None:
+        """Do what was asked for."""
+        self._do()
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Put the handlers back, and do what was asked for."""
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in self._handlers.items():
+                signal.signal(number, handler)
+        self._do()
+
+    def _remember(self, number: int, frame: Any) -> None:
+        if self._received is not None:
+            self._do()
+        self._received = number
+
+    def _do(self) -> None:
+        if self._received is not None:
+            signal.signal(self._received, self._handlers[self._received])
+            signal.raise_signal(self._received)
 
 
 class Clock(Callback):

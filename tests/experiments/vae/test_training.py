@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from geosoftmax import GridCost, sinkhorn_negentropy
 from geosoftmax_experiments.data.drawings import Drawings, as_distributions, load_drawings
-from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.errors import Terminated, UserError, raise_on_sigterm
 from geosoftmax_experiments.vae.checkpoints import WEIGHTS, latest, load_weights
 from geosoftmax_experiments.vae.layers import LAYERS, layer_of
 from geosoftmax_experiments.vae.measures import MEASURES
@@ -366,3 +366,42 @@ def test_the_dcgan_trains(tmp_path):
     assert wanted.architecture == "dcgan"
     rows = read_metrics(train(wanted, drawings, tmp_path / "run", HERE))
     assert rows[-1]["reconstruction"] < rows[0]["reconstruction"]
+
+
+def test_a_signal_waits_for_the_next_batch(digits, tmp_path, monkeypatch):
+    """In the middle of something else it may leave that in a state in which others wait for it."""
+    step, seen = DrawingVAE.training_step, []
+
+    def interrupted(self, *arguments):
+        if not seen:
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+            except KeyboardInterrupt:
+                pytest.fail("raised here")
+        seen.append(arguments)
+        return step(self, *arguments)
+
+    monkeypatch.setattr(DrawingVAE, "training_step", interrupted)
+    with raise_on_sigterm():
+        handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+        with pytest.raises(Terminated):
+            train(settings(digits, epochs=3), digits, tmp_path, HERE)
+        after = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+        assert after == handlers
+    assert len(seen) == 1
+
+
+def test_a_second_signal_does_not_wait(digits, tmp_path, monkeypatch):
+    step, reached = DrawingVAE.training_step, []
+
+    def interrupted(self, *arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+        reached.append("one")
+        os.kill(os.getpid(), signal.SIGTERM)
+        reached.append("two")
+        return step(self, *arguments)
+
+    monkeypatch.setattr(DrawingVAE, "training_step", interrupted)
+    with raise_on_sigterm(), pytest.raises(Terminated):
+        train(settings(digits, epochs=3), digits, tmp_path, HERE)
+    assert reached == ["one"]
