@@ -32,9 +32,9 @@ _torch: Any = torch
 CLIP = 10.0
 #: Where steps are replayed.
 REPLAYING = ("cuda",)
-#: On a GPU the channels of a pixel lie side by side, and convolutions are tried out when a step is
-#: recorded: with few channels the first guess is slow.
-LAYOUT, SEARCHED = torch.channels_last, True
+#: Whether convolutions are tried out when a step is recorded: with few channels, and those of a
+#: pixel side by side, cuDNN's first guess is slow.
+SEARCHED = True
 
 
 def one_cycle(peak: float, steps: int) -> Iterator[tuple[float, ...]]:
@@ -138,7 +138,7 @@ class Training:
         self._replayed: Step | None = None
         kind = frames.device.type
         if kind == "cuda":
-            model.network.to(memory_format=LAYOUT)  # pyright: ignore[reportCallIssue]
+            model.network.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         if replay and kind in REPLAYING:
             with torch.backends.cudnn.flags(enabled=True, benchmark=SEARCHED, allow_tf32=True):
                 self._replayed = self._record()

@@ -246,6 +246,18 @@ def test_models_are_saved_and_loaded(loss, tmp_path):
     np.testing.assert_array_equal(before, after)
 
 
+def test_the_layout_that_a_gpu_trains_with_is_not_saved(tmp_path):
+    description = Description("softmax", LOSSES["softmax"][1][0], "mode", (8, 12), 4, ("a", "b"))
+    model = description.build()
+    model.network.to(memory_format=torch.channels_last)
+    assert not all(weight.is_contiguous() for weight in model.network.parameters())
+    save_model(model, description, tmp_path)
+    loaded, _ = load_model(tmp_path)
+    for name, value in loaded.tensors().items():
+        assert value.is_contiguous(), name
+        assert torch.equal(value, model.tensors()[name]), name
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
