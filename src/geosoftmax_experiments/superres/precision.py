@@ -32,7 +32,7 @@ PATCH = 4.0
 #: Neighbours within this many standard deviations are fitted along, and so many at most.
 REACH, MOST = 5.0, 16
 #: Numbers of a Jacobian that are made at once.
-TOGETHER = 2**24
+TOGETHER = {"cpu": 2**24, "cuda": 2**28}
 #: Added to the information, relative to its diagonal: pairs that nearly meet have almost none.
 RIDGE = 1e-6
 
@@ -70,7 +70,9 @@ def deviations(
     near = _neighbours(state, psf)
     side = [min(2 * math.ceil(PATCH * psf.sigma) + 1, length) for length in variance.shape[1:]]
     size = side[0] * side[1] * (3 * near.shape[-1] + 1)
-    for part in torch.arange(len(frame), device=frame.device).split(max(1, TOGETHER // size)):
+    for part in torch.arange(len(frame), device=frame.device).split(
+        max(1, TOGETHER[frame.device.type] // size)
+    ):
         one, which = frame[part], emitter[part]
         found[one, which] = _patch(state, variance, psf, brightness, one, which, near, side)
     return found
@@ -125,12 +127,20 @@ def _patch(
     extra[:, -1] += (whole - diagonal[:, -1]).clamp_min(0)
     if brightness is not None:
         extra[:, :number] += 1 / brightness.spread**2
-    wanted = torch.zeros(len(J), J.shape[1], 2, dtype=torch.float64, device=J.device)
-    wanted[:, number, 0] = wanted[:, 2 * number, 1] = 1
-    covariance = torch.linalg.solve(information + torch.diag_embed(extra), wanted)
-    both = covariance[:, number, 0] + covariance[:, 2 * number, 1]
-    found = (both / 2).clamp_min(0).sqrt() / counts[:, 0]
+    # The emitter's own displacements last: their part of the inverse is that of the last block.
+    own = [number, 2 * number]
+    order = [place for place in range(J.shape[1]) if place not in own] + own
+    total = (information + torch.diag_embed(extra))[:, order][:, :, order]
+    found = _last_variance(total).sqrt() / counts[:, 0]
     return found.clamp_max(psf.sigma).to(variance.dtype)
+
+
+def _last_variance(information: Tensor) -> Tensor:
+    """Return the mean of the last two diagonal entries of each inverse, infinite if it has none."""
+    factor, broken = torch.linalg.cholesky_ex(information)
+    a, b, c = factor[:, -2, -2], factor[:, -1, -2], factor[:, -1, -1]
+    both = (a.square() + b.square() + c.square()) / (a * c).square()
+    return torch.where(broken == 0, both / 2, torch.inf)
 
 
 def _outer(down: Tensor, across: Tensor) -> Tensor:
