@@ -53,8 +53,7 @@ def run(bench: Bench) -> Report:
         _real_sets(bench, report, sets)
         _penalties(bench, report, sets)
     for side, sizes in GROWTH.items():
-        most = 2 if bench.quick else 3 if bench.own else len(sizes)
-        _growth(bench, report, side, sizes[:most])
+        _growth(bench, report, side, sizes[:2] if bench.quick else sizes)
     if not bench.own:  # what is asked there is how long rivals take to come equally near
         _taxonomies(bench, report)
     return report

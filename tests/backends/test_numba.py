@@ -252,6 +252,19 @@ def test_large_and_singular_supports_are_solved_one_by_one():
     assert all(torch.equal(a, b[:2]) for a, b in zip(few, many, strict=True))
 
 
+def test_singular_supports_of_many_outputs_are_built_one_by_one():
+    points = torch.linspace(0, 12, 45, dtype=torch.float64)
+    twins = torch.cat([points, points + 1e-8])  # one of two suffices: K_SS with both is singular
+    K = torch.exp(-((twins[:, None] - twins) ** 2) / 2)
+    f = 0.3 * randn(40, 90)
+    alpha, u, lower, upper, steps = nb.active_set.kernel(nb.dense_tables(K)).solve(f)
+    assert (steps > 8).sum() > 30  # blocks end after four rounds, or are given up at once
+    b = torch.exp((f - f.amax(1, keepdim=True)) / 2)
+    assert (u @ K >= b * (1 - 1e-7)).all()
+    assert (upper - lower <= 1e-9).all()
+    assert_close(alpha.sum(1), torch.ones_like(lower))
+
+
 def test_tensors_that_kernels_cannot_read_are_refused():
     make, tables, _ = METHODS["hull"]
     kernel = make(tables)

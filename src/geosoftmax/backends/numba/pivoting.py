@@ -5,6 +5,8 @@ Operations and their order are those of `simd`, so that a row has the same bits 
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from geosoftmax.backends.numba.runtime import allocating, inner
@@ -13,6 +15,8 @@ from geosoftmax.backends.numba.runtime import allocating, inner
 SINGULAR = 1e-14
 #: h that lies this near below b covers it: rounding.
 COVERS = 1.0 + 1e-14
+#: Supports up to this size are also solved by `simd`.
+LARGEST = 32
 #: First rounds, in which all wrong outputs are exchanged; most rows need one or two.
 ROUNDS = 4
 
@@ -62,6 +66,28 @@ def factor(K, index, size, A, column):
     return True
 
 
+@functools.partial(inner, reassociate=True)
+def extend(K, index, known, size, A, column):
+    """Continue a factor of the first `known` listed outputs to `size`. False if it is singular."""
+    for p in range(known, size):
+        row = K[index[p]]
+        own = A[p]
+        pivot = row[index[p]]
+        for q in range(p):
+            total = row[index[q]]
+            there = A[q]
+            for k in range(q):
+                total -= there[k] * column[k]
+            column[q] = total
+        for q in range(p):
+            own[q] = column[q] * A[q, q]
+            pivot -= column[q] * own[q]
+        if pivot <= SINGULAR:
+            return False
+        own[p] = 1.0 / pivot
+    return True
+
+
 @inner
 def substitute(A, size, x):
     """Solve L D Lᵀ x = x in place."""
@@ -78,7 +104,11 @@ def substitute(A, size, x):
 @inner
 def solve_on(K, b, index, size, A, column, found, x):
     """Solve K_SS x_S = b_S for the listed outputs S. False where K_SS is singular."""
-    if not factor(K, index, size, A, column):
+    if size <= LARGEST:
+        regular = factor(K, index, size, A, column)
+    else:
+        regular = extend(K, index, np.int64(0), size, A, column)
+    if not regular:
         return False
     for p in range(size):
         found[p] = b[index[p]]
@@ -141,23 +171,19 @@ def pivot_singly(K, b, inside, index, A, column, found, x, h):
     """
     d = b.shape[0]
     blocked = np.zeros(d, dtype=np.bool_)
-    trial = np.empty(d)
     for i in range(d):
         inside[i] = False
         x[i] = 0.0
     size = np.int64(0)
+    known = np.int64(0)  # listed outputs whose rows of the factor are there
     steps = 0
     while steps < 10 * d + 20:
+        times(K, x, index, size, h)
         best = -1
         most = 0.0
         for i in range(d):
-            if inside[i] or blocked[i]:
-                continue
-            total = 0.0
-            for p in range(size):
-                total += K[i, index[p]] * x[index[p]]
-            violation = b[i] - total * COVERS
-            if violation > most:
+            violation = b[i] - h[i] * COVERS
+            if violation > most and not inside[i] and not blocked[i]:
                 most = violation
                 best = i
         if best < 0:
@@ -168,34 +194,40 @@ def pivot_singly(K, b, inside, index, A, column, found, x, h):
         added = True
         while True:
             steps += 1
-            if not solve_on(K, b, index, size, A, column, found, trial):
+            if not extend(K, index, known, size, A, column):
                 # The newest output is a combination of the others: leave it out.
                 size -= 1
+                known = min(known, size)
                 newest = index[size]
                 inside[newest] = False
                 blocked[newest] = True
                 x[newest] = 0.0
                 added = False
                 break
+            known = size
+            for p in range(size):
+                found[p] = b[index[p]]
+            substitute(A, size, found)
             step = 1.0
             for p in range(size):
-                i = index[p]
-                if trial[i] <= 0.0 and x[i] - trial[i] > 0.0:
-                    step = min(step, x[i] / (x[i] - trial[i]))
+                now = x[index[p]]
+                if found[p] <= 0.0 and now - found[p] > 0.0:
+                    step = min(step, now / (now - found[p]))
             for p in range(size):
                 i = index[p]
-                x[i] += step * (trial[i] - x[i])
+                x[i] += step * (found[p] - x[i])
             if step == 1.0:
                 break
             kept = 0
             for p in range(size):
                 i = index[p]
-                if x[i] > 1e-300 and not (trial[i] <= 0.0 and x[i] <= 1e-15):
+                if x[i] > 1e-300 and not (found[p] <= 0.0 and x[i] <= 1e-15):
                     index[kept] = i
                     kept += 1
                 else:
                     x[i] = 0.0
                     inside[i] = False
+                    known = min(known, kept)
             if kept == size:  # rounding kept the blocking output: drop the smallest
                 smallest = 0
                 for p in range(1, size):
@@ -206,6 +238,7 @@ def pivot_singly(K, b, inside, index, A, column, found, x, h):
                 for p in range(smallest, size - 1):
                     index[p] = index[p + 1]
                 kept = size - 1
+                known = smallest
             size = kept
         if added:
             for i in range(d):

@@ -21,15 +21,13 @@ from geosoftmax.backends.numba.certificate import (
 )
 from geosoftmax.backends.numba.elementary import exponential
 from geosoftmax.backends.numba.memory import load_long, read, write
-from geosoftmax.backends.numba.pivoting import COVERS, ROUNDS, SINGULAR
+from geosoftmax.backends.numba.pivoting import COVERS, LARGEST, ROUNDS, SINGULAR
 from geosoftmax.backends.numba.runtime import allocating, inner, jit
 
 #: Rows in flight. Shorter loops are unrolled before they could be vectorised.
 LANES = 64
 #: Entries of the factors in flight: they stay in the second-level cache.
 CAPACITY = 1 << 14
-#: Supports larger than this are left to `pivoting`.
-LARGEST = 32
 #: A bracket wider than this shows that rounding has misled the pivoting: K_SS is nearly singular.
 LOOSE = 1e-9
 
