@@ -19,6 +19,8 @@ COVERS = 1.0 + 1e-14
 LARGEST = 32
 #: First rounds, in which all wrong outputs are exchanged; most rows need one or two.
 ROUNDS = 4
+#: Nine rows of ten need fewer. The others may go round in circles: K_SS is nearly singular.
+MOST_ROUNDS = 12
 
 
 @inner
@@ -127,7 +129,7 @@ def pivot_blocks(K, b, inside, step, index, A, column, found, x, h):
     d = b.shape[0]
     fewest = d + 1
     patience = 3
-    while step < 4 * d + 20:
+    while step < MOST_ROUNDS:
         step += 1
         size = np.int64(0)
         for i in range(d):
