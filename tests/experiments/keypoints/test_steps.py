@@ -183,14 +183,20 @@ def test_blocks_of_steps_do_what_single_steps_do(monkeypatch):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_gpu_replays_what_it_would_do(loss, recorded, monkeypatch):
     monkeypatch.setattr(steps, "SEARCHED", False)  # other convolutions round otherwise
-    cuda = torch.device("cuda")
-    one, other = (trained(loss, device=cuda, replay=replayed) for replayed in (False, True))
+    monkeypatch.setattr("geosoftmax_experiments.keypoints.training.REPORTED", 1)
+    losses = {False: [], True: []}
+    for replayed, seen in losses.items():
+        model = trained(
+            loss,
+            device=torch.device("cuda"),
+            replay=replayed,
+            then=lambda step, value, seen=seen: seen.append(value),
+        )
     assert len(recorded) == 1
     assert callable(recorded[0])
-    for name, value in one.items():
-        if name == "network.last.bias":  # softmaxes do not depend on it: its gradient is rounding
-            continue
-        torch.testing.assert_close(other[name], value, rtol=1e-3, atol=1e-3)
-    counts = [name for name in one if name.endswith("num_batches_tracked")]
+    # Not the weights: Adam makes a whole step of a gradient that is rounding, and sums in another
+    # order turn a fifth of them. Losses change by 1e-3 then, with another batch by 2e-2 or more.
+    torch.testing.assert_close(losses[True], losses[False], rtol=4e-3, atol=0)
+    counts = [name for name in model if name.endswith("num_batches_tracked")]
     assert counts
-    assert all(int(other[name]) == RECIPE.steps for name in counts)
+    assert all(int(model[name]) == RECIPE.steps for name in counts)
