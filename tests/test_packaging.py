@@ -174,7 +174,7 @@ def test_wheels_have_what_they_should(tmp_path):
     dist_info = f"geosoftmax-{geosoftmax.__version__}.dist-info"
     assert tops == {"geosoftmax", "_geosoftmax_command.py", dist_info}
     names = set(zipfile.ZipFile(application).namelist())
-    for name in ("cats", "cats-p1", "mnist-p1"):
+    for name in ("cats", "cats-p1", "mnist-p1", "drawings-p1"):
         assert f"geosoftmax_experiments/stored/drawings/{name}/results.json" in names
     assert "geosoftmax_experiments/play/page.css" in names
     assert not any(name.startswith("geosoftmax/") for name in names)

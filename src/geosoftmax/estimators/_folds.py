@@ -51,6 +51,7 @@ def score_fold(
     design = Design(X, weight / total, task.fit_intercept)
     scores = np.empty((len(settings), len(alphas), len(task.rules)))
     squares, worst = np.full_like(scores, np.nan), None
+    paid = task.scorer.matrix().numpy() if isinstance(task.scorer, Cost) else None
     for row, cost in enumerate(settings):
         losses = Losses(cost, target, weight / total)
         V = start(design, losses)
@@ -59,8 +60,8 @@ def score_fold(
             found = minimise(objective, V, task.tol, task.max_iter)
             V = found.V
             model = _fitted(task, design, V, cost, alpha)
-            if isinstance(task.scorer, Cost):
-                scores[row, column], squares[row, column] = _errors(task, model, test)
+            if paid is not None:
+                scores[row, column], squares[row, column] = _errors(task, model, test, paid)
             else:
                 scores[row, column] = _scores(task, model, test)
             worst = found if worst is None else max(worst, found, key=badness)
@@ -78,9 +79,11 @@ def _fitted(
     return model
 
 
-def _errors(task: Task, model: GeometricClassifier, test: Any) -> tuple[list[float], list[float]]:
+def _errors(
+    task: Task, model: GeometricClassifier, test: Any, paid: np.ndarray
+) -> tuple[list[float], list[float]]:
     """Return the score of a fitted model under each rule, and the mean square of its losses."""
-    paid, target, weight = task.scorer.matrix().numpy(), task.target[test], task.sample_weight[test]
+    target, weight = task.target[test], task.sample_weight[test]
     losses = [paid[target, chosen] for chosen in decided(model, task.X[test], task.rules)]
     scores = [task.perfect - float(np.average(one, weights=weight)) for one in losses]
     return scores, [float(np.average(one**2, weights=weight)) for one in losses]

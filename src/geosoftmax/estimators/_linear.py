@@ -219,7 +219,12 @@ def _validated(model: LinearGeometric, *arrays: Any, **options: Any) -> Any:
 
 def _scores(model: LinearGeometric, X: Any) -> np.ndarray:
     """Return the scores, with columns in the order of the cost."""
-    scores = np.asarray(read_features(model, X) @ model.coef_.T) + model.intercept_
+    return linear(model, read_features(model, X))
+
+
+def linear(model: LinearGeometric, X: Any) -> np.ndarray:
+    """Return the scores of samples that have been read."""
+    scores = np.asarray(X @ model.coef_.T) + model.intercept_
     return scores[:, np.searchsorted(model.classes_, model.order_)]
 
 
@@ -234,8 +239,11 @@ def _probabilities(model: LinearGeometric, scores: np.ndarray) -> np.ndarray:
 
 
 def decided(model: LinearGeometric, X: Any, rules: Sequence[str]) -> list[np.ndarray]:
-    """Return the predicted classes under each of the rules, as positions in `order_`."""
-    scores = _scores(model, X)
+    """Return the predicted classes of samples that have been read, as positions in `order_`.
+
+    There is an array for each of the rules.
+    """
+    scores = linear(model, X)
     alpha = None
     if any(rule != "scores" for rule in rules):
         alpha = torch.from_numpy(_probabilities(model, scores))

@@ -14,6 +14,7 @@ from torch import Tensor
 from geosoftmax.costs import DenseCost, LineCost, ZeroOneCost
 from geosoftmax.costs.base import Cost
 from geosoftmax.learnt import LearntCost
+from geosoftmax.solvers.plans import PLANS
 
 NAMED_COSTS = ("squared", "absolute", "zero-one")
 DECISIONS = ("auto", "median", "mean", "mode", "cost", "scores")
@@ -119,6 +120,10 @@ def measure_of(decision: str, cost: Cost) -> Cost:
     """
     if decision == "cost":
         return cost
+    return PLANS.get(cost, ("errors", decision), lambda: _errors_of(decision, cost))
+
+
+def _errors_of(decision: str, cost: Cost) -> Cost:
     if decision in ("mode", "scores"):
         return ZeroOneCost(cost.size)
     positions = places_of(cost)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from geosoftmax.costs.base import Cost
-from geosoftmax.estimators._linear import decided, distributions_of
+from geosoftmax.estimators._linear import decided, distributions_of, read_features
 from geosoftmax.functional import decide
 
 __all__ = ["LEAST", "Average", "vote", "weigh_candidates"]
@@ -113,6 +113,7 @@ class Average:
         return vote(*self._votes(X), self.measure)
 
     def _votes(self, X: Any) -> tuple[list[np.ndarray], np.ndarray]:
+        X = read_features(self.members[0], X)
         labels: list[np.ndarray] = []
         for row, member in zip(self.weights, self.members, strict=True):
             used = [rule for rule, weight in zip(self.rules, row, strict=True) if weight > 0]

@@ -52,16 +52,16 @@ ARCHITECTURES = {
     "mlp": Architecture(100, 1e-3, 3.0, (0.1, 0.3, 1.0, 2.0, 5.0, 10.0)),
     "dcgan": Architecture(256, 3e-4, 1.0, (1.0, 3.0, 10.0, 20.0, 40.0, 80.0)),
 }
-#: All was chosen on validation drawings, scale and smoothing of digits, cats and MNIST by
-#: `geosoftmax vae choose` (docs/results/choices). Sets of 64×64 pixels, and one's own, have the
-#: scale and smoothing of a trial on cats, which looked at test drawings of split 0.
+#: All was chosen on validation drawings, scale and smoothing by `geosoftmax vae choose`
+#: (docs/results/choices). Strokes of cats, and drawings of one's own, have the scale and smoothing
+#: of a trial on cats, which looked at test drawings of split 0.
 PRESETS = {
     "digits": Preset(80, 128, seeds=1, measurements=4, scale=4.0, paper_scale=2.0,
                      learning_rate=3e-3, gain=1.0, weights=(0.02, 0.06, 0.2)),
     "cats": Preset(400, 512),
     "mnist": Preset(240, 512, measurements=20, scale=2.0, learning_rate=2e-3,
                     weights=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)),
-    "drawings": Preset(60, 128, measurements=20),
+    "drawings": Preset(60, 128, measurements=20, scale=2.0),
     "cat-strokes": Preset(20, 128),
 }  # fmt: skip
 OTHER = Preset(100, 128)  # one's own drawings

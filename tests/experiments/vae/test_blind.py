@@ -83,12 +83,22 @@ def test_answers_are_counted_by_layer(comparison, sheets):
     assert "67%" in found.output
 
 
-def test_the_stored_answers_of_digits_are_counted_on_the_page():
-    folder = ROOT / "docs" / "results" / "drawings" / "mnist-p1" / "blind"
-    table, _ = count_answers(folder, folder / "answers.txt")
-    assert list(table["chosen"]) == [8, 0, 32, 0]
-    page = (ROOT / "docs" / "drawings.md").read_text(encoding="utf8")
-    assert "32 times the sigmoid's was nearest, 8 times that of softmax, never ours" in page
+@pytest.mark.parametrize(
+    ("folder", "answers", "counts", "sentence"),
+    [
+        ("mnist-p1", "answers.txt", [8, 0, 32, 0],
+         "chose the sigmoid's 32 times, those of softmax 8 times and ours never"),
+        ("mnist-p1", "answers-2.txt", [9, 2, 29, 0],
+         "chose the sigmoid's 29 times, those of softmax 9 times and ours 2 times"),
+        ("drawings-p1", "answers.txt", [4, 34, 2, 0],
+         "34 times ours was nearest, 4 times that of softmax, 2 times the sigmoid's"),
+    ],
+)  # fmt: skip
+def test_stored_answers_are_counted_on_the_page(folder, answers, counts, sentence):
+    path = ROOT / "docs" / "results" / "drawings" / folder / "blind"
+    table, _ = count_answers(path, path / answers)
+    assert list(table["chosen"]) == counts
+    assert sentence in (ROOT / "docs" / "drawings.md").read_text(encoding="utf8")
 
 
 def test_the_stored_answers_give_the_counts_that_the_page_states():
