@@ -7,7 +7,7 @@ import torch
 from benchmarks import rivals
 from benchmarks.harness import Bench, Measurement, Problem
 from benchmarks.report import Report, Target, compare
-from geosoftmax import Cost, DenseCost, LineCost, solve
+from geosoftmax import Cost, DenseCost, GridCost, LineCost, solve
 
 ROWS = 2000
 #: Batch × d² of the rivals whose time is proportional to it and would be too long.
@@ -30,6 +30,7 @@ def run(bench: Bench) -> Report:
             note = "Scores 2 · randn. Slow rivals get fewer samples, in one call."
             title = f"{kind}, d = {d}"
             report.add(bench, compare(title, measured, unit="µs/sample", scale=1e6, note=note))
+    _nearly_singular(bench, report)
     for d, limit in ((5, 1.0), (9, 2.0)):
         worst = max(found[kind, d][0].per_sample for kind in _costs(d))
         report.targets.append(
@@ -40,6 +41,19 @@ def run(bench: Bench) -> Report:
         name = f"dense, d = {d}: L-BFGS at its training settings / ours, float32"
         report.targets.append(Target(name, ratio, 300, at_most=False, unit="×"))
     return report
+
+
+def _nearly_singular(bench: Bench, report: Report) -> None:
+    """A plane whose outputs are all near: block pivoting does not end, one at a time does."""
+    side = 7 if bench.quick else 11
+    bench.say(f"  nearly singular, {side}×{side}")
+    torch.manual_seed(side)
+    scores = 0.1 * torch.randn(128, side, side, dtype=torch.float64)
+    problem = Problem(GridCost((side, side), p=2) * 0.05, scores)
+    measured = bench.measure([rivals.ours_solve(problem), rivals.ours_softmax(problem)])
+    note = "Scores 0.1 · randn, C = 0.05 times the squared distance."
+    title = f"nearly singular, {side}×{side}"
+    report.add(bench, compare(title, measured, unit="µs/sample", scale=1e6, note=note))
 
 
 def _costs(d: int) -> dict[str, Cost]:
