@@ -21,6 +21,7 @@ from geosoftmax_experiments.figures.style import SMALL, WIDTH, bare, plain
 from geosoftmax_experiments.vae.figures import MARKERS, draw_curve, plain_numbers
 from geosoftmax_experiments.vae.frontier import REFERENCE
 from geosoftmax_experiments.vae.layers import LAYERS
+from geosoftmax_experiments.vae.pictures import black_from
 
 __all__ = ["draw_cats", "draw_drawings", "draw_mnist"]
 
@@ -109,8 +110,8 @@ def _add_axes(figure: Figure, inches: tuple[float, float, float, float], **other
 
 
 def _side_by_side(pictures: np.ndarray) -> np.ndarray:
-    """Return drawings in a line, white between them; the darkest ink of each is black."""
-    ink = [np.clip(p / np.quantile(p[p > 0], 0.99), 0, 1) for p in pictures]
+    """Return drawings in a line, white between them."""
+    ink = [np.clip(p / black_from(p), 0, 1) for p in pictures]
     edge = max(1, pictures.shape[-1] // 28)
     return np.concatenate([np.pad(picture, edge) for picture in ink], axis=1)
 

@@ -19,7 +19,6 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -28,7 +27,8 @@ from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.report import save
 from geosoftmax_experiments.vae.comparing import Run
 from geosoftmax_experiments.vae.layers import LAYERS
-from geosoftmax_experiments.vae.pictures import open_run, reconstructions
+from geosoftmax_experiments.vae.pictures import LINE, black_from, open_run, reconstructions
+from geosoftmax_experiments.vae.settings import derive_seed
 
 __all__ = ["chance_of", "count_answers", "write_sheets"]
 
@@ -40,23 +40,33 @@ KEY = "key.json"
 def write_sheets(comparison: Path, folder: Path, count: int, seed: int) -> list[Path]:
     """Draw `count` test drawings on sheets of a few lines each; return their paths.
 
-    The layers are shown at the weights of the comparison's own pictures, the first seed.
+    The layers are shown at the weights of the comparison's own pictures, the first seed. Drawings
+    that those show, with the names of the layers, are left out. Each comparison has other orders.
     """
     weights = _weights(comparison)
     made = {}
     for loss, weight in weights.items():
         run = open_run(comparison / "runs" / Run(loss, weight, 0).key)
-        drawings, made[loss] = reconstructions(run, count).values()
+        drawings, made[loss] = (
+            shown[LINE:] for shown in reconstructions(run, LINE + count).values()
+        )
     if len(drawings) < count:
-        raise UserError(f"There are only {len(drawings)} test drawings.", "Ask for fewer.")
-    rng = np.random.default_rng(seed)
+        raise UserError(
+            f"There are only {len(drawings)} test drawings that no picture shows.", "Ask for fewer."
+        )
+    rng = np.random.default_rng(derive_seed(seed, "blind", run.settings.digest, weights))
     orders = [list(rng.permutation(list(weights))) for _ in range(count)]
     sheets = []
     for first in range(0, count, LINES):
         lines = range(first, min(first + LINES, count))
         sheets.append(folder / f"sheet-{first // LINES + 1:02d}.png")
         save(_draw(drawings, made, orders, lines), sheets[-1])
-    key = {"weights": weights, "seed": seed, "orders": [list(map(str, o)) for o in orders]}
+    key = {
+        "weights": weights,
+        "seed": seed,
+        "first": LINE,
+        "orders": [list(map(str, o)) for o in orders],
+    }
     files.write_text(folder / KEY, json.dumps(key, indent=1))
     return sheets
 
@@ -164,8 +174,7 @@ def _draw(
         shown = [drawings[line], *(made[loss][line] for loss in orders[line])]
         names = [f"drawing {line + 1}", *string.ascii_uppercase[: len(made)]]
         for axis, picture, name in zip(row, shown, names, strict=True):
-            dark = float(torch.quantile(picture[picture > 0].float(), 0.99))
-            axis.imshow(picture.numpy(), cmap="gray_r", vmin=0.0, vmax=dark)
+            axis.imshow(picture.numpy(), cmap="gray_r", vmin=0.0, vmax=black_from(picture))
             axis.set_title(name, fontsize=9)
             axis.set_xticks([])
             axis.set_yticks([])

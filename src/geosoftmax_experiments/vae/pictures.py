@@ -5,6 +5,7 @@ Those of a comparison are stored in ``pictures.npz``, to draw them again without
 
 from __future__ import annotations
 
+import math
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,8 +35,8 @@ from geosoftmax_experiments.vae.settings import RunSettings, derive_seed, read_s
 
 matplotlib.use("Agg")  # pictures go to files: no screen is needed
 
-__all__ = ["PICTURES", "Run", "Shown", "draw_rows", "open_run", "prior_codes", "read_pictures",
-           "reconstructions", "write_pictures"]  # fmt: skip
+__all__ = ["LINE", "PICTURES", "Run", "Shown", "black_from", "draw_rows", "open_run", "prior_codes",
+           "read_pictures", "reconstructions", "write_pictures"]  # fmt: skip
 
 #: The drawings of each picture, by the label of their line.
 Shown = dict[str, dict[str, Tensor]]
@@ -44,6 +45,10 @@ PICTURES = ("reconstructions", "samples", "fitted")
 #: Far more than a comparison stores: some hundred kilobytes, ten drawings in a line.
 MOST_BYTES = 2**25
 MOST_DRAWINGS = 100
+#: Drawings in a line of the pictures of a comparison.
+LINE = 10
+#: The share of the pixels of a picture that are drawn black.
+BLACK = 0.01
 
 
 @dataclass(frozen=True)
@@ -116,8 +121,17 @@ def prior_codes(count: int, latent: int, seed: int = 0) -> Tensor:
     return torch.randn(count, latent, generator=generator)
 
 
+def black_from(picture: Any) -> float:
+    """Return the ink from which pixels are drawn black: a hundredth of them, whatever the layer.
+
+    A share of the inked pixels would favour layers with exact zeros.
+    """
+    ink = np.sort(np.ravel(np.asarray(picture, dtype=np.float64)))
+    return float(ink[-math.ceil(BLACK * len(ink))]) or float(ink[-1]) or 1.0
+
+
 def draw_rows(rows: dict[str, Tensor]) -> Figure:
-    """Draw a line of drawings for each label; the darkest ink of a drawing is black."""
+    """Draw a line of drawings for each label; the darkest hundredth of the pixels is black."""
     count = max(len(pictures) for pictures in rows.values())
     figure, axes = plt.subplots(
         len(rows),
@@ -131,9 +145,7 @@ def draw_rows(rows: dict[str, Tensor]) -> Figure:
             axis.set_xticks([])
             axis.set_yticks([])
         for axis, picture in zip(line, pictures, strict=False):
-            ink = picture[picture > 0].float()
-            dark = float(torch.quantile(ink, 0.99)) if len(ink) else 1.0
-            axis.imshow(picture.numpy(), cmap="gray_r", vmin=0.0, vmax=dark)
+            axis.imshow(picture.numpy(), cmap="gray_r", vmin=0.0, vmax=black_from(picture))
         line[0].set_ylabel(plain_label(label), rotation=0, ha="right", va="center", fontsize=9)
     return figure
 

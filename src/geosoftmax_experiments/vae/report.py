@@ -53,8 +53,6 @@ __all__ = ["rewrite_report", "write_report"]
 
 #: The weight of the paper.
 PAPER_WEIGHT = 1.0
-#: Drawings in a line of a picture.
-COUNT = 10
 #: Levels of ink that are tried beside the rule that the darkest pixel is 1.
 INK_LEVELS = (1.0, 1.25, 1.5, 2.0)
 
@@ -355,8 +353,10 @@ def _pictures(shared: Shared, rows: Rows, weights: dict[str, float]) -> pictures
     for loss, weight in weights.items():
         run = pictures.open_run(comparison.run_folder(Run(loss, weight, 0)), drawings)
         label = f"{run.label}\n{last.loc[(loss, weight), 'latent_kl']:.0f} nats"
-        alpha, beta = pictures.reconstructions(run, COUNT).values()
+        alpha, beta = pictures.reconstructions(run, pictures.LINE).values()
         shown["reconstructions"] |= {"drawing": alpha, label: beta}
-        shown["samples"][label] = run.decode(pictures.prior_codes(COUNT, run.settings.latent))
-        shown["fitted"][label] = run.decode(fit_codes(run, drawings, COUNT))
+        shown["samples"][label] = run.decode(
+            pictures.prior_codes(pictures.LINE, run.settings.latent)
+        )
+        shown["fitted"][label] = run.decode(fit_codes(run, drawings, pictures.LINE))
     return shown

@@ -15,6 +15,7 @@ from geosoftmax_experiments.cli import app
 from geosoftmax_experiments.data.drawings import load_drawings
 from geosoftmax_experiments.errors import UserError
 from geosoftmax_experiments.vae.blind import chance_of, count_answers, write_sheets
+from geosoftmax_experiments.vae.pictures import black_from
 from geosoftmax_experiments.vae.training import train
 from tests.experiments.vae.runs import HERE, settings
 
@@ -25,9 +26,9 @@ LOSSES = ("softmax", "sigmoid", "smoothed")
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory):
     folder = tmp_path_factory.mktemp("comparison")
-    digits = load_drawings("digits", limit=200)
+    digits = load_drawings("digits", limit=300)
     for loss in LOSSES:
-        wanted = settings(digits, loss=loss, weight=0.5, epochs=1)
+        wanted = settings(digits, loss=loss, weight=0.5, epochs=1, limit=300)
         train(wanted, digits, folder / "runs" / f"{loss}.w0.5.s0", HERE)
     weights = {"pictures_at_weight": dict.fromkeys(LOSSES, 0.5)}
     (folder / "results.json").write_text(json.dumps(weights))
@@ -60,6 +61,16 @@ def test_every_line_has_an_order_of_its_own(sheets):
     pages = sorted(sheets.glob("sheet-*.png"))
     assert [page.name for page in pages] == ["sheet-01.png", "sheet-02.png", "sheet-03.png"]
     assert matplotlib.image.imread(pages[0]).shape[1] >= 600
+
+
+def test_a_hundredth_of_the_pixels_is_black_whatever_the_layer():
+    dense = np.linspace(1, 2, 400).reshape(20, 20)
+    sparse = np.where(dense > 1.8, dense, 0.0)
+    assert black_from(dense) == black_from(sparse) == np.sort(dense.ravel())[-4]
+    few = np.zeros((20, 20))
+    few[3, 4] = 0.5
+    assert black_from(few) == 0.5
+    assert black_from(np.zeros((20, 20))) == 1.0
 
 
 def test_a_seed_gives_the_same_orders_again(comparison, sheets, tmp_path):
