@@ -8,9 +8,8 @@ There is one file for each kind of input. Import the checks from here, except th
 which only `TreeCost` uses.
 """
 
+from geosoftmax.validation.arguments import *
 from geosoftmax.validation.costs import *
-from geosoftmax.validation.losses import *
-from geosoftmax.validation.options import *
 from geosoftmax.validation.points import *
 from geosoftmax.validation.reading import *
 from geosoftmax.validation.signals import *
