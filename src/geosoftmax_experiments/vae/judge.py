@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from geosoftmax_experiments import files
 from geosoftmax_experiments.data.drawings import Drawings, as_distributions
 from geosoftmax_experiments.errors import UserError
+from geosoftmax_experiments.runs import one_thread
 from geosoftmax_experiments.vae.settings import derive_seed
 
 __all__ = ["COUNT", "SAMPLED", "Judge", "compare_features", "open_judge", "real_floor"]
@@ -92,7 +93,7 @@ def _train(judge: Judge, drawings: Drawings, labels: np.ndarray | None) -> None:
     """Train on training drawings alone: the same weights each time, on one machine."""
     rows = drawings.split().train[:MOST]
     images = drawings.tensor(rows)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), one_thread():  # sums do not depend on the cores
         torch.manual_seed(derive_seed(drawings.seed, "judge"))
         for module in judge.modules():
             if isinstance(module, nn.Conv2d | nn.Linear):

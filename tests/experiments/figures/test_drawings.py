@@ -139,9 +139,7 @@ def test_nothing_is_cut_off_and_no_texts_overlap(name):
         assert not any(box.overlaps(other) for other in boxes[:k])
 
 
-@pytest.mark.parametrize(
-    "name", sorted({*SETS, *SETS.values()})
-)
+@pytest.mark.parametrize("name", sorted({*SETS, *SETS.values()}))
 def test_stored_verdicts_are_those_of_the_stored_runs(name):
     results = json.loads((STORED / name / "results.json").read_text(encoding="utf8"))
     found = verdicts(pd.DataFrame(results["rows"]))

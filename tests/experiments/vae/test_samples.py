@@ -74,6 +74,18 @@ def test_the_judge_learns_and_is_kept(digits, judge, tmp_path):
         open_judge(digits, path)
 
 
+def test_the_judge_does_not_depend_on_the_number_of_threads(digits, judge, tmp_path):
+    threads = torch.get_num_threads()
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            again = open_judge(digits, tmp_path / f"{count}.safetensors").state_dict()
+            assert all(torch.equal(again[key], value) for key, value in judge.state_dict().items())
+            assert torch.get_num_threads() == count
+    finally:
+        torch.set_num_threads(threads)
+
+
 def test_without_classes_it_learns_turns(digits, tmp_path):
     own = np.save(tmp_path / "own.npy", digits.images.reshape(len(digits.images), -1))
     own = load_drawings(str(tmp_path / "own.npy"))
