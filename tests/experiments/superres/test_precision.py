@@ -11,7 +11,7 @@ from geosoftmax_experiments.superres.emitters import Settings
 from geosoftmax_experiments.superres.localisation import choose_settings, find_emitters
 from geosoftmax_experiments.superres.measures import Emitters
 from geosoftmax_experiments.superres.positions import COLUMNS
-from geosoftmax_experiments.superres.precision import deviations, variances
+from geosoftmax_experiments.superres.precision import _last_variance, deviations, variances
 from geosoftmax_experiments.superres.psf import Gaussian
 from tests.experiments.superres.scenes import BASE, GAIN, PIXEL, crowd
 
@@ -56,6 +56,17 @@ def test_pairs_that_nearly_meet_are_somewhere_in_their_light(apart):
     found = deviations(state, torch.full((1, 24, 24), 40.0).double(), PSF)
     assert bool((found[0, :2] <= PSF.sigma).all())
     assert bool((found[0, :2] > 4 * found[0, 2]).all())
+
+
+def test_the_last_block_has_the_variances_and_none_where_there_is_no_inverse():
+    root = torch.randn(5, 7, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    information = root @ root.mT
+    wanted = torch.linalg.inv(information).diagonal(dim1=1, dim2=2)[:, -2:].mean(-1)
+    information[3, 2, 2] = -1.0
+    found = _last_variance(information)
+    assert found[3] == torch.inf
+    sound = [0, 1, 2, 4]
+    torch.testing.assert_close(found[sound], wanted[sound])
 
 
 def test_padding_has_none_and_noise_is_measured():

@@ -1,6 +1,7 @@
 """Principal pivoting for one row with a dense kernel.
 
-Operations and their order are those of `simd`, so that a row has the same bits on either path.
+Up to `LARGEST`, operations and their order are those of `simd`, so that a row has the same bits on
+either path.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ COVERS = 1.0 + 1e-14
 LARGEST = 32
 #: First rounds, in which all wrong outputs are exchanged; most rows need one or two.
 ROUNDS = 4
-#: Nine rows of ten need fewer. The others may go round in circles: K_SS is nearly singular.
+#: Most rows need fewer. The others may go round in circles: K_SS is nearly singular.
 MOST_ROUNDS = 12
 
 
